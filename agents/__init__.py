@@ -1,0 +1,1 @@
+"""From failures to causes, bug reports and op-gap patches."""

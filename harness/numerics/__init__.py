@@ -1,0 +1,1 @@
+"""Comparison pairs, error budget, verdict."""

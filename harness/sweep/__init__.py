@@ -1,0 +1,1 @@
+"""The sweep: plan, workers, driver, journal."""

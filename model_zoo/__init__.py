@@ -1,0 +1,1 @@
+"""Where models come from. Knows models, knows nothing of backends."""

@@ -1,0 +1,108 @@
+"""Sources of models, one file each, found by the entry point group `calipers.sources`.
+
+>>> "timm" in source_names()
+True
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import ClassVar
+
+from model_zoo.spec import BuiltModel, ModelSpec, UnknownModel, ZooError
+
+GROUP = "calipers.sources"
+
+
+class Source(ABC):
+    """An origin of models. A subclass says what it has and builds one; the checking is done here."""
+
+    name: ClassVar[str]
+    can_list: ClassVar[bool] = True
+    """Whether `names` can enumerate the source (a user's own modules cannot be listed)."""
+
+    def names(self) -> Sequence[str]:
+        """Every name, sorted, without the `source:` in front. May import the library behind the source."""
+        return sorted(self.names_impl())
+
+    def resolve(self, pattern: str) -> list[ModelSpec]:
+        """The specs that a name or glob stands for, in a fixed order; `UnknownModel` with near matches if none."""
+        if not self.can_list:
+            return [ModelSpec(self.name, pattern)]
+        if self.has_impl(pattern):
+            return [ModelSpec(self.name, pattern)]
+        names = self.names()
+        found = fnmatch.filter(names, pattern)
+        if not found:
+            near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
+            hint = "did you mean " + ", ".join(f"{self.name}:{n}" for n in near) + "?" if near else ""
+            raise UnknownModel(
+                f"unknown model {self.name}:{pattern} among {len(names)} of {self.name}; "
+                + (hint or f"see `calipers zoo list '{self.name}:*'`")
+            )
+        return [ModelSpec(self.name, n) for n in found]
+
+    def build(self, spec: ModelSpec, seed: int) -> BuiltModel:
+        """Builds the model in eval mode with inputs; random weights and inputs come from `seed` alone.
+
+        Whatever the model's own code raises passes through; `InputsUnknown` if no inputs could be made.
+        """
+        import torch
+
+        torch.manual_seed(seed)
+        built = self.build_impl(spec, seed)
+        built.module.eval().requires_grad_(False)
+        return built
+
+    def has_impl(self, name: str) -> bool:
+        """Whether `name` is a model of this source although `names` may not list it."""
+        return name in self.names_impl()
+
+    @abstractmethod
+    def names_impl(self) -> Sequence[str]:
+        """Every name that this source can build."""
+
+    @abstractmethod
+    def build_impl(self, spec: ModelSpec, seed: int) -> BuiltModel:
+        """Builds one model. torch's global generator is seeded already."""
+
+
+@cache
+def _entry_points() -> dict[str, object]:
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def source_names() -> list[str]:
+    """Names of the installed sources."""
+    return sorted(_entry_points())
+
+
+@cache
+def source(name: str) -> Source:
+    """The source of that name; `ZooError` with the installed ones if there is none."""
+    point = _entry_points().get(name)
+    if point is None:
+        raise ZooError(f"unknown source {name!r} in a model id; installed sources: {', '.join(source_names())}")
+    loaded: type[Source] = point.load()  # type: ignore[attr-defined]
+    return loaded()
+
+
+def resolve(pattern: str) -> list[ModelSpec]:
+    """The specs that an id or glob (`timm:resnet*`) stands for."""
+    spec = ModelSpec.parse(pattern)
+    return source(spec.source).resolve(spec.name)
+
+
+def build(model_id: str, seed: int = 0) -> BuiltModel:
+    """Builds a model from its id.
+
+    >>> built = build("timm:resnet18"); built.module(*built.args, **built.kwargs).shape
+    torch.Size([1, 1000])
+    """
+    spec = ModelSpec.parse(model_id)
+    return source(spec.source).build(spec, seed)
