@@ -198,7 +198,7 @@ class Metrics(Record):
     max_rel: float | None = None
     """max_abs over the greatest |reference|. For show."""
     cosine: float | None = None
-    """Cosine similarity of device and reference, lowest over the leaves. For show: blind to scale and to one bad row."""
+    """Cosine similarity of device and reference, lowest over the leaves. For show: blind to scale and to a bad row."""
 
 
 class RowKey(Record):
