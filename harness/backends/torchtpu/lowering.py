@@ -1,0 +1,188 @@
+"""TorchTPU's own lowering of an exported ATen graph to StableHLO, without a TPU.
+
+The graph is interpreted op by op with placeholders on the device `tpu`: each op goes through PyTorch's dispatcher to
+the kernel that TorchTPU registered for it, in the mode in which TorchTPU traces an FX graph for torch.compile. No
+client and no device is asked for. A missing op, a refused layout or dtype shows itself as it would on the device.
+
+Everything private to torch_tpu 0.2.0 that this route needs is called in this file, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.backends.base import BackendError, one_line, traceback_tail
+from harness.backends.program import overload_name
+from harness.records import Status
+
+if TYPE_CHECKING:
+    from harness.backends.program import Program
+
+TORCH_TPU = "0.2.0"
+"""The version whose private functions this file calls."""
+
+MATH_ATTENTION = "scaled_dot_product_attention -> its MATH form: XLA:CPU cannot run the fused Pallas kernel"
+
+_NOT_IMPLEMENTED = re.compile(r"operator '(?P<op>[\w:.]+)' is not implemented for TPU")
+_NEEDS_CLIENT = "failed to retrieve the PjRt client"
+_NEEDS_VALUES = "cannot record EventSnapshot during an FX trace"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A place in the graph's flat outputs that the lowered module fills: its result of that number."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program as TorchTPU lowered it."""
+
+    stablehlo: str
+    """The module as text; its `main` takes `arguments` and gives the results that `outputs` refers to."""
+    arguments: tuple[torch.Tensor, ...]
+    outputs: tuple[Any, ...]
+    """The graph's flat outputs: `Result`, or the value itself where the graph returns a constant."""
+    executed: Mapping[str, int]
+    """ATen overloads that went through TorchTPU's kernels, and how often."""
+    substituted: tuple[str, ...]
+
+
+def load() -> None:
+    """Loads torch_tpu and registers the device `tpu` although there is none. Once per process; cannot be undone."""
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else minutes of waiting for a metadata server
+    from torch_tpu import _loader
+    from torch_tpu._internal.utils import hardware
+
+    hardware.get_tpu_device_count = lambda: 1  # the loader registers the device only if it counts one
+    _loader.load()
+
+
+def lower(program: Program) -> Lowered:
+    """Lowers a program; `BackendError` with TorchTPU's own message and the op it could not lower."""
+    from torch_tpu._internal.compile import tpu_torch_compile
+
+    graph_module = _for_device(program.graph_module())
+    placeholders = [
+        tpu_torch_compile.placeholder(list(value.shape), value.dtype, False) if isinstance(value, torch.Tensor) else value
+        for value in program.values
+    ]
+    with _tracing(), _Recorder() as recorder:
+        try:
+            outputs = _interpret(graph_module, placeholders)
+        except Exception as error:
+            raise _classified(error, recorder.failed) from error
+    with _tracing():
+        arguments = [p for p in placeholders if isinstance(p, torch.Tensor)]
+        return _built(program, arguments, outputs, recorder.counts)
+
+
+def _built(program: Program, arguments: list[torch.Tensor], outputs: Any, counts: Counter[str]) -> Lowered:
+    from torch_tpu._internal.compile import tpu_torch_compile
+
+    results: list[torch.Tensor] = []
+    slots: list[Any] = []
+    for value in pytree.tree_leaves(outputs):
+        on_device = isinstance(value, torch.Tensor) and value.device.type == "tpu"
+        slots.append(Result(len(results)) if on_device else value)
+        results += [value] if on_device else []
+    module = tpu_torch_compile.build_mlir(results, arguments)
+    attention = any("scaled_dot_product" in name for name in program.op_counts)
+    return Lowered(
+        stablehlo=tpu_torch_compile.serialize_mlir_text(module),
+        arguments=tuple(v for v in program.values if isinstance(v, torch.Tensor)),
+        outputs=tuple(slots),
+        executed=dict(counts),
+        substituted=(MATH_ATTENTION,) if attention else (),
+    )
+
+
+def _interpret(graph_module: torch.fx.GraphModule, placeholders: Sequence[Any]) -> Any:
+    from torch_tpu._internal.export.export import EagerLikeFxInterpreter
+
+    # Clones, as in TorchTPU's own fx_to_mlir: an op that writes to its input must not write to the placeholder.
+    inputs = [p.clone() if isinstance(p, torch.Tensor) else p for p in placeholders]
+    return EagerLikeFxInterpreter(graph_module).run(*inputs)
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    from torch_tpu._internal.execution_mode import execution_mode_impl
+
+    execution_mode_impl._push_eager_mode(execution_mode_impl._EagerMode.INTERNAL_COMPILE_FX_GRAPH)
+    try:
+        # MATH: TorchTPU's fused attention becomes a Pallas custom call, which only a TPU can execute.
+        with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]):
+            yield
+    finally:
+        execution_mode_impl._pop_eager_mode()
+
+
+class _Recorder(TorchDispatchMode):
+    """Counts the overloads that reach TorchTPU's kernels, and knows which one raised."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+        self.failed: torch._ops.OpOverload | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        try:
+            result = func(*args, **(kwargs or {}))
+        except Exception:
+            self.failed = func
+            raise
+        self.counts[overload_name(func)] += 1
+        return result
+
+
+def _for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Rewrites every device in the graph, subgraphs included, to `tpu`."""
+    tpu = torch.device("tpu")
+
+    def moved(value: Any) -> Any:
+        return tpu if isinstance(value, torch.device) else value
+
+    for owner in graph_module.modules():
+        if not isinstance(owner, torch.fx.GraphModule):
+            continue
+        for node in owner.graph.nodes:
+            if node.op == "call_function":
+                node.args = pytree.tree_map(moved, node.args)
+                node.kwargs = pytree.tree_map(moved, node.kwargs)
+    return graph_module
+
+
+def _classified(error: Exception, failed: torch._ops.OpOverload | None) -> BackendError:
+    op = overload_name(failed) if failed is not None else None
+    message, detail = one_line(error), traceback_tail(error)
+    missing = _NOT_IMPLEMENTED.search(message)
+    if missing:
+        return BackendError(Status.UNSUPPORTED_OP, message, op=missing["op"], detail=detail)
+    if _NEEDS_CLIENT in message:
+        reason = f"limit of the route, not of TorchTPU: {op} asks for a device while it is lowered"
+        return BackendError(Status.SKIPPED, reason, op=op, detail=detail)
+    if failed is not None and _depends_on_data(failed):
+        return BackendError(Status.DYNAMIC_SHAPE, message, op=op, detail=detail)
+    if _NEEDS_VALUES in message:
+        reason = f"limit of the route, not of TorchTPU: {op} waits for values of the device while it is lowered"
+        return BackendError(Status.SKIPPED, reason, op=op, detail=detail)
+    return BackendError(Status.LOWERING_ERROR, message, op=op, detail=detail)
+
+
+def _depends_on_data(overload: torch._ops.OpOverload) -> bool:
+    tags = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+    return any(tag in overload.tags for tag in tags)
