@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from harness.backends.tree import Leaf
 from harness.records import RowKey, Stage, Status
 
 if TYPE_CHECKING:
     from harness.backends.program import Program
+    from harness.backends.tree import Leaf
     from model_zoo.spec import BuiltModel
 
 T = TypeVar("T")

@@ -82,6 +82,11 @@ def source_names() -> list[str]:
     return sorted(_entry_points())
 
 
+def listable() -> list[str]:
+    """Names of the installed sources that can enumerate their models."""
+    return [name for name in source_names() if source(name).can_list]
+
+
 @cache
 def source(name: str) -> Source:
     """The source of that name; `ZooError` with the installed ones if there is none."""

@@ -1,0 +1,162 @@
+"""Ray, as far as the sweep needs it: connecting, starting and killing workers, and the board.
+
+Private to Ray 2.60 and touched in this file only: the dispatcher that prints other processes' messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from harness.records import Stage
+from harness.sweep.messages import Settings, Started
+from harness.sweep.workers import BackendWorker, ReferenceWorker
+
+START_SECONDS = 180.0
+"""How long a worker may take to start (imports, device set-up) before it counts as failed."""
+
+
+class ClusterError(Exception):
+    """Ray cannot be used; one line: what was tried, what was found, what to do."""
+
+
+class Board:
+    """An actor that outlives the workers: in which stage each one is, so that a death can be placed."""
+
+    def __init__(self) -> None:
+        self._stage: dict[str, str] = {}
+
+    def enter(self, worker: str, stage: str) -> None:
+        """`worker` begins `stage`."""
+        self._stage[worker] = stage
+
+    def stage(self, worker: str) -> str | None:
+        """The stage that `worker` began last."""
+        return self._stage.get(worker)
+
+
+@dataclass
+class Handle:
+    """A worker as the driver sees it."""
+
+    name: str
+    kind: str
+    """`reference`, or `backend/mode`."""
+    actor: Any
+    log: Path
+    started: Started | None = None
+    models: int = 0
+    """Models that it has run."""
+    tags: dict[str, Any] = field(default_factory=dict)
+
+
+class Cluster:
+    """A connection to Ray with its board; starts and kills workers. Use as a context manager.
+
+    Without an address a Ray of our own runs on this machine and ends with us, however we end.
+    """
+
+    def __init__(self, address: str | None = None, search_path: Sequence[str] = ()) -> None:
+        self._address, self._search_path = address, tuple(search_path)
+        self._scratch = Path(tempfile.mkdtemp(prefix="calipers-"))
+        self._count = 0
+        self._ours = not ray.is_initialized()
+
+    def __enter__(self) -> Cluster:
+        if self._ours:
+            _connect(self._address)
+        _silence()
+        from harness.sweep.transport import register
+
+        register()
+        self._board = ray.remote(num_cpus=0)(Board).remote()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            ray.shutdown()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of the whole cluster."""
+        return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+    def start(self, kind: str, threads: int, memory_gib: float) -> tuple[Handle, Any]:
+        """Starts a worker; gives it and a reference to its `Started`, which raises if it cannot be started."""
+        self._count += 1
+        name = f"{kind.replace('/', '-')}-{self._count}"
+        log = self._scratch / f"{name}.log"
+        settings = Settings(name, str(log), threads, memory_gib, self._search_path)
+        # One thread pool size from the first import on; the driver shares out the cores (see driver.py).
+        variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        variables |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "TPU_SKIP_MDS_QUERY": "1", "HF_HUB_OFFLINE": "1"}
+        cls = ReferenceWorker if kind == "reference" else BackendWorker
+        remote = ray.remote(num_cpus=0, max_restarts=0, runtime_env={"env_vars": variables})(cls)
+        actor = remote.remote(settings, self._board)
+        started = actor.start.remote() if kind == "reference" else actor.start.remote(*kind.split("/"))
+        return Handle(name, kind, actor, log), started
+
+    def stop(self, worker: Handle) -> None:
+        """Kills a worker and what it still runs."""
+        with contextlib.suppress(Exception):
+            ray.kill(worker.actor, no_restart=True)
+        if worker.started and worker.started.node == ray.get_runtime_context().get_node_id():
+            _make_sure(worker.started.pid)
+
+    def last_stage(self, worker: Handle) -> Stage | None:
+        """The stage that a worker began last."""
+        stage = ray.get(self._board.stage.remote(worker.name))
+        return Stage(stage) if stage else None
+
+    def last_words(self, worker: Handle, limit: int = 3000) -> str:
+        """The end of a dead worker's stderr; empty if it ran on another machine."""
+        with contextlib.suppress(OSError):
+            return worker.log.read_text("utf-8", errors="replace")[-limit:].strip()
+        return ""
+
+
+def _connect(address: str | None) -> None:
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        ray.init(
+            address=address or "local",
+            include_dashboard=False if address is None else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        where = f"at {address}" if address else "on this machine"
+        raise ClusterError(f"cannot reach Ray {where}: {first}; start one with `ray start --head`") from error
+
+
+def _silence() -> None:
+    """Keeps raylet's remarks about dead workers out of the terminal: each death is a row."""
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def _make_sure(pid: int, seconds: float = 3.0) -> None:
+    """Waits for a killed process to go, and sends SIGKILL if it does not."""
+    deadline = time.monotonic() + seconds
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > deadline:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            return
+        time.sleep(0.02)

@@ -1,0 +1,147 @@
+"""A sweep's config: YAML, checked by pydantic, faults named with file and line."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+
+class ConfigError(Exception):
+    """A config that cannot be used; one line with file, line, what was found and what is known."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Models(_Section):
+    """Which models a sweep takes: ids or globs, in this order, each once."""
+
+    include: list[str] = Field(min_length=1)
+    exclude: list[str] = []
+    limit: int | None = Field(default=None, ge=1)
+    """Takes the first so many."""
+
+
+class BackendChoice(_Section):
+    """A backend, and how it is to be run. Written as a name alone, everything else is the default."""
+
+    name: str
+    mode: str | None = None
+    """None: the backend's best mode on this machine."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+
+
+class Limits(_Section):
+    """What one model may take, on each side, before it is stopped."""
+
+    seconds: float = Field(default=300, gt=0)
+    memory_gib: float = Field(default=8, gt=0)
+
+
+class SweepConfig(_Section):
+    """The config of a sweep, defaults filled in."""
+
+    models: Models
+    backends: list[BackendChoice] = Field(min_length=1)
+    profiles: list[Literal["gaussian"]] = ["gaussian"]
+    limits: Limits = Limits()
+    workers: Literal["auto"] | int = "auto"
+    """How many workers are active at once; auto: one per CPU."""
+    seed: int = Field(default=0, ge=0)
+
+    @field_validator("backends", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        return [{"name": v} if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
+
+    @field_validator("workers")
+    @classmethod
+    def _some(cls, value: Any) -> Any:
+        if value != "auto" and value < 1:
+            raise ValueError("must be auto or at least 1")
+        return value
+
+
+def read_config(file: Path) -> SweepConfig:
+    """Reads and checks a config file; `ConfigError` names file and line."""
+    try:
+        text = file.read_text("utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"no config at {file}: there is no such file; see configs/demo.yaml for one") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the config {file}: {error}") from error
+    try:
+        data = yaml.safe_load(text)
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise ConfigError(f"{file}: {line}malformed YAML: {problem}") from error
+    if not isinstance(data, dict):
+        found = "nothing" if data is None else type(data).__name__
+        raise ConfigError(f"{file}: line 1: expected keys such as models and backends, found {found}")
+    try:
+        return SweepConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_explained(file, tree, error)) from error
+
+
+def one_model(
+    model: str, backend: str, mode: str | None, dtype: str, profile: str, seed: int, seconds: float, memory_gib: float
+) -> SweepConfig:
+    """The config that `calipers check` stands for; `ConfigError` names the flag that is wrong."""
+    data = {
+        "models": {"include": [model]},
+        "backends": [{"name": backend, "mode": mode, "dtype": dtype}],
+        "profiles": [profile],
+        "limits": {"seconds": seconds, "memory_gib": memory_gib},
+        "seed": seed,
+    }
+    try:
+        return SweepConfig.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = {"profiles": "profile"}.get(str(first["loc"][0]), str(first["loc"][-1]))
+        raise ConfigError(f"--{flag.replace('_', '-')}: {first['msg']} (found {first['input']!r})") from error
+
+
+def _explained(file: Path, tree: yaml.Node | None, error: ValidationError) -> str:
+    first = error.errors()[0]
+    path = tuple(first["loc"])
+    line = _line_of(tree, path)
+    where = ".".join(str(p) for p in path)
+    if first["type"] == "extra_forbidden":
+        known = _known_keys(path[:-1])
+        near = difflib.get_close_matches(str(path[-1]), known, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return f"{file}: line {line}: unknown key {where}; {hint}known here: {', '.join(known)}"
+    if first["type"] == "missing":
+        return f"{file}: line {line}: the key {where} is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{file}: line {line}: {where}: {message} (found {first['input']!r})"
+
+
+def _known_keys(path: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[BaseModel]] = {"models": Models, "backends": BackendChoice, "limits": Limits}
+    section = sections.get(str(path[0]), SweepConfig) if path else SweepConfig
+    return list(section.model_fields)
+
+
+def _line_of(node: yaml.Node | None, path: tuple[int | str, ...]) -> int:
+    """Line, from 1, of the deepest part of `path` that the file has."""
+    if node is None:
+        return 1
+    line = node.start_mark.line + 1
+    if path and isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == path[0]:
+                return _line_of(value, path[1:]) if len(path) > 1 else key.start_mark.line + 1
+    if path and isinstance(node, yaml.SequenceNode) and isinstance(path[0], int) and path[0] < len(node.value):
+        return _line_of(node.value[path[0]], path[1:])
+    return line

@@ -1,0 +1,110 @@
+"""What travels between the driver and its workers, besides tensors. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.records import Metrics, NumericClass, RowKey, Stage, Status
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a worker is started with."""
+
+    worker: str
+    """Its name on the board."""
+    log: str
+    """File that takes its stderr and, when it dies, its last frames."""
+    threads: int
+    memory_gib: float
+    """How much one model may allocate beyond what the worker holds."""
+    search_path: tuple[str, ...] = ()
+    """Folders from which `python:` models are imported."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """What a worker says when it is ready."""
+
+    pid: int
+    node: str
+    cpu_capability: str
+    route: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One reference run and the rows that need it: same model, dtype, profile and seed."""
+
+    model: str
+    dtype: str
+    profile: str
+    seed: int
+    keys: tuple[RowKey, ...]
+    needs_program: bool
+    """Whether any of the rows' backends needs the exported program."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the reference worker learned about the model."""
+
+    family: str = ""
+    source: str = ""
+    modality: str = ""
+    reduced: bool = False
+    parameters: int | None = None
+    op_counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker made of its part of a row. `status` is None while nothing is decided yet."""
+
+    status: Status | None
+    stage: Stage | None = None
+    op: str | None = None
+    message: str = ""
+    detail: str = ""
+    numeric_class: NumericClass | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    executed: Mapping[str, int] = field(default_factory=dict)
+    fallback: tuple[str, ...] = ()
+    substituted: tuple[str, ...] = ()
+    stage_seconds: Mapping[Stage, float] = field(default_factory=dict)
+    peak_memory_mib: float | None = None
+    facts: ModelFacts | None = None
+    route: str = ""
+    must_restart: bool = False
+    """Whether the worker should not run another model."""
+
+    def and_then(self, later: Outcome) -> Outcome:
+        """Both parts as one: the later one decides, the stages add up."""
+        seconds = dict(self.stage_seconds)
+        for stage, more in later.stage_seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + more
+        peaks = [p for p in (self.peak_memory_mib, later.peak_memory_mib) if p is not None]
+        return replace(
+            later,
+            stage_seconds=seconds,
+            facts=later.facts or self.facts,
+            route=later.route or self.route,
+            executed=later.executed or self.executed,
+            fallback=later.fallback or self.fallback,
+            substituted=later.substituted or self.substituted,
+            peak_memory_mib=max(peaks) if peaks else None,
+        )
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What the reference worker hands to the backend workers. Holds tensors; stays in Ray's object store."""
+
+    leaves: Any
+    """`tuple[Leaf, ...]` of the reference."""
+    control: Any
+    """The same of the fp64 control, or None."""
+    program: Any
+    """`Program`, or None if no backend needs it."""

@@ -1,0 +1,331 @@
+"""The two kinds of Ray actors: reference workers and backend workers. Each runs one model at a time, for long.
+
+Nothing that a model or a backend raises leaves a worker: it becomes an `Outcome`. What kills the process is seen by
+the driver, which asks the board (`harness.sweep.cluster`) in which stage that was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import os
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.records import RowKey, Stage, Status
+from harness.sweep.messages import ModelFacts, Outcome, Payload, Settings, Started, Task
+
+
+class StageClock:
+    """Measures stages in seconds and tells the board which one is running."""
+
+    def __init__(self, tell: Callable[[Stage], None]) -> None:
+        self._tell = tell
+        self.current: Stage | None = None
+        self.seconds: dict[Stage, float] = {}
+
+    @contextlib.contextmanager
+    def stage(self, stage: Stage) -> Iterator[None]:
+        """The block is that stage; an exception leaves `current` at it."""
+        self._tell(stage)
+        self.current = stage
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+class Worker:
+    """What both kinds share: start-up, threads, the memory limit, the log that outlives the process."""
+
+    def __init__(self, settings: Settings, board: Any) -> None:
+        self._settings, self._board = settings, board
+        self._log = _keep_stderr(settings.log)
+        warnings.filterwarnings("ignore")
+        os.environ["CALIPERS_PYTHON_PATH"] = os.pathsep.join(settings.search_path)
+        sys.path[:0] = [p for p in settings.search_path if p not in sys.path]
+
+    def _limited(self) -> contextlib.AbstractContextManager[None]:
+        return _memory_limit(self._settings.memory_gib)
+
+    def _clock(self) -> StageClock:
+        import ray
+
+        return StageClock(lambda stage: ray.get(self._board.enter.remote(self._settings.worker, stage.value)))
+
+    def _started(self, route: str = "") -> Started:
+        import ray
+        import torch
+
+        torch.set_num_threads(self._settings.threads)
+        node = ray.get_runtime_context().get_node_id()
+        return Started(os.getpid(), node, torch.backends.cpu.get_cpu_capability(), route)
+
+
+class ReferenceWorker(Worker):
+    """Builds models, runs the reference and its controls, exports."""
+
+    def start(self) -> Started:
+        """Imports what building models takes, so that no model pays for it."""
+        import timm  # noqa: F401
+        import transformers
+
+        from harness.sweep.transport import register
+
+        transformers.logging.set_verbosity_error()
+        register()
+        return self._started()
+
+    def prepare(self, task: Task) -> tuple[Outcome, Payload | None]:
+        """Reference, fp64 control and export of one model. An outcome without status goes on to the backends."""
+        from harness.backends import reference
+        from harness.backends.double import ControlUnavailable, run_control
+        from harness.backends.program import Program
+
+        clock = self._clock()
+        facts = ModelFacts(source=task.model.partition(":")[0])
+        with _peak_memory() as peak, self._limited():
+            try:
+                with clock.stage(Stage.BUILD):
+                    built = _build(task)
+                facts = replace(
+                    facts,
+                    family=built.family,
+                    modality=built.modality,
+                    reduced=built.reduced,
+                    parameters=built.parameters,
+                )
+                with clock.stage(Stage.REFERENCE):
+                    run = reference.run_reference(built)
+                facts = replace(facts, op_counts=run.op_counts)
+                control = None
+                with clock.stage(Stage.CONTROL), contextlib.suppress(ControlUnavailable):
+                    control = run_control(built)
+                program = None
+                if task.needs_program:
+                    with clock.stage(Stage.EXPORT):
+                        program = Program.capture(built.module, built.args, built.kwargs)
+            except BaseException as error:
+                failed = _model_failure(error, clock)
+                return replace(failed, facts=facts, peak_memory_mib=peak()), None
+            finally:
+                built = None
+                gc.collect()
+        going_on = Outcome(None, facts=facts, stage_seconds=clock.seconds, peak_memory_mib=peak())
+        return going_on, Payload(run.leaves, control, program)
+
+    def confirm(self, task: Task, payload: Payload, device_leaves: Any) -> Outcome:
+        """Judges a failing row again, beside the reference's second path."""
+        from harness.backends import reference
+        from harness.numerics import References, judge
+
+        clock = self._clock()
+        with self._limited():
+            try:
+                with clock.stage(Stage.BUILD):
+                    built = _build(task)
+                with clock.stage(Stage.CONTROL):
+                    second = reference.run_second_path(built)
+                with clock.stage(Stage.JUDGE):
+                    verdict = judge(device_leaves, References(payload.leaves, payload.control, second))
+            except BaseException as error:
+                return _harness_failure(error, clock)
+            finally:
+                built = None
+                gc.collect()
+        return _judged(verdict, clock)
+
+
+class BackendWorker(Worker):
+    """Runs models on one backend in one mode, and judges them."""
+
+    def start(self, backend: str, mode: str) -> Started:
+        """Activates the backend; `Unavailable` passes through."""
+        from harness.backends import load_backend
+        from harness.sweep.transport import register
+
+        register()
+        self._backend = load_backend(backend)
+        self._backend.activate(mode, self._settings.threads)
+        return self._started(self._backend.availability(mode).route)
+
+    def run(self, key: RowKey, seed: int, payload: Payload) -> tuple[Outcome, Any]:
+        """Runs one model and judges it. Device outputs come back, as the second part, only if the verdict fails."""
+        from harness.backends.base import BackendError, Needs, Work
+        from harness.numerics import References, judge
+
+        task = Task(key.model, key.dtype, key.profile, seed, (key,), needs_program=False)
+        clock = self._clock()
+        backend = self._backend
+        with _peak_memory() as peak, self._limited():
+            try:
+                built = None
+                if backend.needs is Needs.MODULE:
+                    with clock.stage(Stage.BUILD):
+                        built = _build(task)
+                work = Work(key, seed, partial(_given, built), payload.program)
+                with clock.stage(Stage.LOWER):
+                    lowered = backend.lower(work)
+                with clock.stage(Stage.COMPILE):
+                    compiled = backend.compile(lowered)
+                with clock.stage(Stage.RUN):
+                    seen = backend.run(compiled)
+                with clock.stage(Stage.JUDGE):
+                    verdict = judge(seen.leaves, References(payload.leaves, payload.control))
+            except BackendError as error:
+                failed = Outcome(
+                    error.status,
+                    clock.current,
+                    error.op,
+                    error.message,
+                    error.detail,
+                    stage_seconds=clock.seconds,
+                    peak_memory_mib=peak(),
+                    must_restart=backend.restart_after_error
+                    and error.status not in (Status.UNSUPPORTED_OP, Status.SKIPPED),
+                )
+                return failed, None
+            except BaseException as error:
+                return _harness_failure(error, clock), None
+            finally:
+                work = built = lowered = compiled = None
+                gc.collect()
+        outcome = replace(
+            _judged(verdict, clock),
+            executed=dict(seen.executed),
+            fallback=seen.fallback,
+            substituted=seen.substituted,
+            peak_memory_mib=peak(),
+        )
+        if outcome.status is Status.PASS and seen.fallback:
+            outcome = replace(outcome, status=Status.PASS_WITH_FALLBACK)
+        return outcome, None if outcome.status and outcome.status.is_pass else seen.leaves
+
+
+def _build(task: Task) -> Any:
+    import torch
+
+    from harness.backends.copies import cast
+    from model_zoo.sources import build
+
+    built = build(task.model, task.seed)
+    return built if task.dtype == "float32" else cast(built, getattr(torch, task.dtype))
+
+
+def _given(built: Any) -> Any:
+    return built
+
+
+def _judged(verdict: Any, clock: StageClock) -> Outcome:
+    passed = verdict.status.is_pass
+    return Outcome(
+        verdict.status,
+        stage=None if passed else Stage.RUN,
+        message=verdict.message,
+        numeric_class=verdict.numeric_class,
+        metrics=verdict.metrics,
+        stage_seconds=clock.seconds,
+    )
+
+
+def _model_failure(error: BaseException, clock: StageClock) -> Outcome:
+    """What it means that `error` came up before a backend was asked."""
+    from harness.backends.base import is_out_of_memory, one_line, traceback_tail
+    from model_zoo.spec import InputsUnknown
+
+    stage = clock.current or Stage.BUILD
+    message = one_line(error)
+    if is_out_of_memory(error):
+        status = Status.OUT_OF_MEMORY
+        message = f"memory limit reached in stage {stage}: {message}"
+    elif isinstance(error, InputsUnknown):
+        status = Status.INPUT_ERROR
+    elif stage is Stage.BUILD:
+        status = Status.LOAD_ERROR
+    else:
+        status = Status.REFERENCE_ERROR
+        message = f"cannot be exported: {message}" if stage is Stage.EXPORT else message
+    return Outcome(
+        status,
+        stage,
+        message=message,
+        detail=traceback_tail(error),
+        stage_seconds=clock.seconds,
+        must_restart=status is Status.OUT_OF_MEMORY or not isinstance(error, Exception),
+    )
+
+
+def _harness_failure(error: BaseException, clock: StageClock) -> Outcome:
+    from harness.backends.base import is_out_of_memory, one_line, traceback_tail
+
+    status = Status.OUT_OF_MEMORY if is_out_of_memory(error) else Status.ENVIRONMENT_ERROR
+    return Outcome(
+        status,
+        clock.current,
+        message=f"the harness failed: {one_line(error)}",
+        detail=traceback_tail(error),
+        numeric_class=None,
+        stage_seconds=clock.seconds,
+        must_restart=True,
+    )
+
+
+def _keep_stderr(path: str) -> Any:
+    """Sends this process's stderr, native code's too, to a file, and Python's frames there when it dies."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    log = Path(path).open("a", buffering=1, encoding="utf-8", errors="replace")  # noqa: SIM115  (for life)
+    os.dup2(log.fileno(), 2)
+    faulthandler.enable(log, all_threads=False)
+    return log
+
+
+@contextlib.contextmanager
+def _memory_limit(gib: float) -> Iterator[None]:
+    """Lets the process allocate `gib` GiB beyond what it holds; then an allocation fails as it does on a full machine.
+
+    RLIMIT_DATA counts private writable memory, so the address space that XLA and CUDA reserve does not count.
+    """
+    if not sys.platform.startswith("linux"):
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = _private_bytes() + int(gib * 2**30)
+    if before[1] != resource.RLIM_INFINITY:
+        limit = min(limit, before[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _private_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+@contextlib.contextmanager
+def _peak_memory() -> Iterator[Callable[[], float | None]]:
+    """Yields a call that gives the peak resident memory of this process since now, in MiB; None where unknown."""
+    with contextlib.suppress(OSError):  # 5 resets the peak (proc(5))
+        Path("/proc/self/clear_refs").write_text("5")
+    yield _resident_peak
+
+
+def _resident_peak() -> float | None:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return round(int(line.split()[1]) / 1024, 1)
+    return None
