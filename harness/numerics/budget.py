@@ -1,0 +1,207 @@
+"""The error budget: how far from fp64 each element of an output may be before rounding no longer explains it.
+
+The unit is the reference's own error, e_ref = |reference - control|, taken as a distribution over the leaf: a
+standard deviation per class of magnitude, a tail, and the element's own share. Below it lies a rounding floor in units
+of u, the unit roundoff of the dtype, scaled by the element and by its row. No absolute or relative tolerance is given.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ALLOWANCE = 6.0
+"""Budgets are this many times the tail of the reference's error."""
+SIGMAS = (4.0, 12.0)
+"""The tail is the greatest e_ref of the class, but at least and at most so many standard deviations: the least is what
+a Gaussian reaches in 1e4 draws; the most keeps one wild element of the reference from excusing all others."""
+RMS_LIMIT = 6.0
+"""Greatest RMS ratio that passes, a single number that sees errors too even for the per-element test."""
+MORE_PRECISE = 0.5
+"""RMS ratio below which the device counts as more precise than the reference."""
+SUSPECT = 0.1
+"""RMS ratio below which, where the reference is ill, the reference is wrong and the device right."""
+POPULOUS = 256
+"""Elements that a class of magnitude needs before its own error speaks for it alone."""
+PRIOR_WEIGHT = 32
+"""Elements that the prior counts for in a leaf too small to know its own error."""
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What is taken for granted about a dtype, all but `smallest` in units of its unit roundoff u."""
+
+    u: float
+    """Unit roundoff: half the distance from 1 to the next number (Higham, Accuracy and Stability, 2.1)."""
+    smallest: float
+    """Smallest normal number: below it devices may flush to zero."""
+    largest: float
+    element: float
+    """Floor of the standard deviation per element magnitude: an elementwise op some ulp off."""
+    row: float
+    """Floor per magnitude of the class: a sum errs in proportion to its terms, not to its result (Higham, 4.2)."""
+    prior: float
+    """Standard deviation assumed of an output too small to know its own error."""
+    blind: float
+    """Standard deviation assumed without a control: the amplification of an ordinary deep network."""
+    ill: float
+    """Relative error (no unit) above which the reference is too far from fp64 to judge by."""
+
+
+def rounding(dtype: torch.dtype) -> Rounding:
+    """The rounding of a floating or complex dtype.
+
+    >>> rounding(torch.float32).u == 2**-24
+    True
+    """
+    info = torch.finfo(dtype)
+    u = info.eps / 2
+    single = dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128)
+    return Rounding(
+        u=u,
+        smallest=info.tiny,
+        largest=info.max,
+        element=2.0 if single else 1.0,
+        row=2.0 if single else 0.25,
+        prior=32.0 if single else 1.0,
+        blind=64.0 if single else 2.0,
+        ill=0.03 if single else 0.3,
+    )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The budget of one leaf, flat."""
+
+    limit: Tensor
+    """Per element: the greatest |device - control| that passes."""
+    sigma: Tensor
+    """Per element: standard deviation of the reference's error, floored at rounding."""
+    floor: float
+    """RMS of that floor in units of sigma: what the RMS errors are floored at."""
+    relative: float
+    """RMS of the reference's error, each element over the magnitude of its class."""
+
+
+def budget(control: Tensor, error: Tensor | None, rows: int, kind: Rounding, prior: float | None = None) -> Budget:
+    """The budget of a leaf from its fp64 values and the reference's error against them.
+
+    Args:
+        control: fp64 values, flat, all finite; the reference's own where there is no control.
+        error: |reference - control|, flat; None without a control, then `Rounding.blind` stands for it.
+        rows: how many rows (all dims but the last) the leaf has.
+        kind: rounding of the leaf's dtype.
+        prior: relative error of the same model's other outputs, for a leaf too small to know its own.
+
+    The limit is ALLOWANCE * (tail + e_ref), after the rules that a device is judged by the reference's own distance
+    from fp64: `torch._dynamo.utils.same` (RMSE of the result at most a multiple of the reference's RMSE), AWS Neuron's
+    equivalence rule R = |dev - fp32| / |bf16 - fp32|, and TTrace (arXiv 2506.09280), which scales with the measured
+    error instead of a fixed one. Element by element e_ref alone would not do, as it is zero wherever the reference was
+    lucky; so its distribution over elements of like magnitude carries the budget, and e_ref adds where an element is
+    harder than its class.
+    """
+    magnitude = control.abs()
+    classes = _Classes(magnitude, rows)
+    row_floor = kind.row * kind.u * classes.magnitude + kind.smallest
+    if error is None:
+        sigma = assumed = kind.blind * kind.u * classes.magnitude
+        tail = SIGMAS[0] * sigma
+        relative = 0.0
+    else:
+        prior = kind.prior * kind.u if prior is None else min(prior, kind.ill)
+        sigma, assumed, greatest = classes.spread(error, prior)
+        tail = torch.minimum(torch.maximum(greatest, SIGMAS[0] * sigma), SIGMAS[1] * sigma)
+        relative = rms(error / classes.of(classes.magnitude.clamp(min=kind.smallest)))
+    floor = classes.of(torch.maximum(row_floor, assumed)).addcmul_(magnitude, torch.tensor(kind.element * kind.u))
+    limit = classes.of(tail).add_(floor, alpha=SIGMAS[0])
+    if error is not None:
+        limit.add_(error)
+    spread = torch.maximum(classes.of(sigma), floor)
+    return Budget(limit.mul_(ALLOWANCE), spread, rms(floor.div_(spread)), relative)
+
+
+def relative_error(control: Tensor, error: Tensor) -> float:
+    """RMS of the error over RMS of the values; 0 for zeros."""
+    scale = rms(control)
+    return rms(error) / scale if scale else 0.0
+
+
+def rms(x: Tensor) -> float:
+    """Root mean square that does not overflow."""
+    if not x.numel():
+        return 0.0
+    value = float(torch.linalg.vector_norm(x)) / math.sqrt(x.numel())
+    if math.isfinite(value):
+        return value
+    greatest = float(x.abs().max())
+    return greatest * float(torch.linalg.vector_norm(x / greatest)) / math.sqrt(x.numel())
+
+
+class _Classes:
+    """Elements grouped by magnitude: of their row, or their own where it stands out; a class is a factor of 16.
+
+    One class would let a masked logit of -1e9, or a massive activation, lend its error to every other element.
+    """
+
+    BASE = 4
+    """Binary exponents per class."""
+    LOW, HIGH = -8, 24
+    """Classes below and above the ordinary one; further out all is one class."""
+
+    def __init__(self, magnitude: Tensor, rows: int) -> None:
+        ordinary = _ordinary(magnitude)
+        key = _row_rms(magnitude.clamp(max=16 * ordinary), rows)
+        key = torch.maximum(key.repeat_interleave(magnitude.numel() // rows), magnitude)
+        exponent = torch.frexp(key / ordinary if ordinary else key).exponent
+        index = (exponent + self.BASE // 2).div_(self.BASE, rounding_mode="floor").clamp_(self.LOW, self.HIGH)
+        self._index = index.sub_(self.LOW).long()
+        self.count = torch.bincount(self._index, minlength=self.HIGH - self.LOW + 1).double()
+        self.magnitude = self._mean_square(key).sqrt()
+        """Per class: RMS of its magnitudes."""
+
+    def of(self, per_class: Tensor) -> Tensor:
+        """A number per class, spread to the elements."""
+        return per_class.index_select(0, self._index)
+
+    def spread(self, error: Tensor, prior: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Per class of the error: standard deviation, the part of it that is assumed, greatest value.
+
+        A class of few elements knows its own error badly. The fullest class of a small leaf is mixed with the prior;
+        any other small class has at least what the nearest well-known one, scaled to its magnitude, has.
+        """
+        sigma = self._mean_square(error).sqrt()
+        assumed = torch.zeros_like(sigma)
+        greatest = torch.zeros_like(sigma).scatter_reduce_(0, self._index, error, "amax")
+        known = torch.nonzero(self.count >= min(POPULOUS, float(self.count.max()))).flatten().tolist()
+        for i in known:
+            n, expected = float(self.count[i]), prior * float(self.magnitude[i])
+            if n < POPULOUS:
+                assumed[i] = math.sqrt((n * float(sigma[i]) ** 2 + PRIOR_WEIGHT * expected**2) / (n + PRIOR_WEIGHT))
+        for i in torch.nonzero(self.count).flatten().tolist():
+            if i not in known:
+                below = [j for j in known if j < i]
+                lender = below[-1] if below else known[0]
+                factor = float(self.magnitude[i] / self.magnitude[lender]) if below else 1.0
+                assumed[i] = factor * float(torch.maximum(sigma, assumed)[lender])
+        return torch.maximum(sigma, assumed), assumed, greatest
+
+    def _mean_square(self, x: Tensor) -> Tensor:
+        total = torch.bincount(self._index, weights=x * x, minlength=len(self.count))
+        return total / self.count.clamp(min=1)
+
+
+def _ordinary(magnitude: Tensor) -> float:
+    """Median of the magnitudes that are not zero, from a sample of 16k."""
+    step = magnitude.numel() // 16384 | 1  # odd, so as not to fall in step with rows
+    sample = magnitude[::step]
+    sample = sample[sample > 0]
+    return float(sample.median()) if sample.numel() else float(magnitude.max())
+
+
+def _row_rms(magnitude: Tensor, rows: int) -> Tensor:
+    table = magnitude.view(rows, -1)
+    norm: Tensor = torch.linalg.vector_norm(table, dim=1)
+    return norm.div_(math.sqrt(table.shape[1]))
