@@ -1,0 +1,130 @@
+"""The reference: eager PyTorch on the CPU in the model's own dtype, and its second path.
+
+The fp64 control is in `double.py`. Every run gets a private copy of the model, so that forwards that write to their
+inputs, buffers or caches change nothing for the next run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from harness.backends.base import Availability, Backend, Needs, Observation, Work
+from harness.backends.copies import cast, copied_inputs, private_copy
+from harness.backends.double import ControlUnavailable, forward, run_control
+from harness.backends.tree import Leaf, walk
+from model_zoo.spec import BuiltModel
+
+__all__ = ["ControlUnavailable", "Reference", "ReferenceRun", "cast", "run_control", "run_reference", "run_second_path"]
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """What the reference gave."""
+
+    leaves: tuple[Leaf, ...]
+    op_counts: dict[str, int]
+    """ATen overloads dispatched (`aten::add.Tensor`), and how often."""
+
+
+class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the ATen overloads that reach a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.counts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func.name()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def run_reference(built: BuiltModel) -> ReferenceRun:
+    """Runs the model as it is. What its forward raises passes through."""
+    counter = OpCounter()
+    with counter:
+        output = forward(_isolated(built))
+    return ReferenceRun(walk(output), dict(counter.counts))
+
+
+def run_second_path(built: BuiltModel) -> tuple[Leaf, ...]:
+    """Runs the model on kernels other than the reference's: no oneDNN, another thread count, another memory layout.
+
+    Where the model takes no other layout (it calls `view` on what a convolution gave), the layout stays.
+    """
+    with _second_path_settings():
+        try:
+            return walk(forward(private_copy(built, _other_layout)))
+        except Exception:
+            return walk(forward(_isolated(built)))
+
+
+def _isolated(built: BuiltModel) -> BuiltModel:
+    try:
+        return private_copy(built)
+    except Exception:  # a module that holds a lock, a file, a generator: the inputs at least are its own
+        args, kwargs = copied_inputs(built)
+        return BuiltModel(built.spec, built.module, args, kwargs, built.family, built.modality, built.reduced)
+
+
+@contextmanager
+def _second_path_settings() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2 if threads == 1 else 1)
+    try:
+        with torch.backends.mkldnn.flags(enabled=False):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _other_layout(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in another memory layout: channels last for images and filters, column-major for matrices."""
+    if not tensor.is_floating_point() or tensor.layout is not torch.strided:
+        return tensor
+    if tensor.dim() == 2:
+        return tensor.t().contiguous().t()
+    if tensor.dim() == 4:
+        return tensor.contiguous(memory_format=torch.channels_last)
+    if tensor.dim() == 5:
+        return tensor.contiguous(memory_format=torch.channels_last_3d)
+    return tensor
+
+
+class Reference(Backend):
+    """The reference as a backend, so that a sweep can hold it, or its second path, against itself."""
+
+    name: ClassVar[str] = "reference"
+    modes: ClassVar[tuple[str, ...]] = ("eager", "second-path", "double")
+    needs: ClassVar[Needs] = Needs.MODULE
+    restart_after_error: ClassVar[bool] = False
+
+    def availability_impl(self, mode: str | None) -> Availability:
+        """Always: PyTorch itself."""
+        return Availability(True, "eager PyTorch on the CPU", versions={"torch": torch.__version__})
+
+    def activate_impl(self) -> None:
+        """Sets the thread count."""
+        torch.set_num_threads(self.threads)
+
+    def lower_impl(self, work: Work) -> BuiltModel:
+        """Builds the module, in the row's dtype."""
+        built = work.build()
+        dtype = getattr(torch, work.key.dtype)
+        return built if dtype is torch.float32 else cast(built, dtype)
+
+    def run_impl(self, compiled: BuiltModel) -> Observation:
+        """Runs the mode's path and counts its ops."""
+        if self.mode == "eager":
+            run = run_reference(compiled)
+            return Observation(run.leaves, run.op_counts)
+        path = run_second_path if self.mode == "second-path" else run_control
+        with OpCounter() as counter:
+            leaves = path(compiled)
+        return Observation(leaves, dict(counter.counts))
