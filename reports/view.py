@@ -15,6 +15,8 @@ from markupsafe import Markup
 from harness.records import Cause, Fault, Row, RowKey, Status
 from reports.wording import FAULTS, MARKS, RANK, clean, meanings, tone_of
 
+_MODALITIES = ("image", "text", "text-to-text", "audio", "video", "multimodal", "time-series")
+
 
 @dataclass(frozen=True)
 class Column:
@@ -65,11 +67,12 @@ class Matrix:
 
     @property
     def modalities(self) -> dict[str, list[Line]]:
-        """The lines by modality, in order of first appearance."""
+        """The lines by modality: the usual ones first, always in the same order."""
         groups: dict[str, list[Line]] = defaultdict(list)
         for line in self.lines:
             groups[line.modality or "other"].append(line)
-        return dict(groups)
+        usual = {name: place for place, name in enumerate(_MODALITIES)}
+        return dict(sorted(groups.items(), key=lambda group: (usual.get(group[0], len(usual)), group[0])))
 
     def labels(self, column: Column) -> tuple[str, ...]:
         """What distinguishes a column from the others: backend and mode always, the rest where it varies."""

@@ -1,7 +1,7 @@
 // What ties the page together: the filter that chips, matrix and search share, copy buttons, links to failures.
 (() => {
   "use strict";
-  const { records, columns } = window.Calipers;
+  const { records, columns, constant } = window.Calipers;
   const by = (id) => document.getElementById(id);
   const all = (selector) => [...document.querySelectorAll(selector)];
   const filter = { text: "", statuses: new Set(), column: "", family: null };
@@ -82,6 +82,7 @@
   };
 
   if (records.length) {
+    by("constant").textContent = constant.length ? `every row: ${constant.map((field) => records[0][field]).join(" · ")}` : "";
     const narrow = window.matchMedia("(max-width: 720px)").matches;
     table = new Tabulator("#table", {
       data: records, index: "id", layout: "fitColumns", maxHeight: "min(74vh, 760px)", rowHeight: 38,

@@ -59,7 +59,7 @@ window.Calipers = (() => {
       return el("span", { class: value !== null && !(Number(value) <= 1) ? "over" : value === null ? "faint" : "" }, number(value));
     },
     number: (cell) => el("span", { class: cell.getValue() === null ? "faint" : "" }, number(cell.getValue())),
-    seconds: (cell) => el("span", {}, seconds(cell.getValue())),
+    seconds: (cell) => el("span", { title: seconds(cell.getValue()) }, cell.getValue() < 100 ? seconds(cell.getValue()) : `${Math.round(cell.getValue())} s`),
     count: (cell) => el("span", {}, count(cell.getValue())),
     message: (cell) => {
       const row = cell.getData();
@@ -78,24 +78,26 @@ window.Calipers = (() => {
   const right = { hozAlign: "right", headerHozAlign: "right", sorter: numeric, headerSortStartingDir: "desc" };
   const varies = (field) => new Set(records.map((row) => row[field])).size > 1;
 
-  // On a narrow screen the dialog of the row carries what has no column.
+  // A column with one value for every row says nothing: it is told once, above the table. On a narrow screen
+  // the dialog of the row carries what has no column.
+  const constant = ["backend", "mode", "dtype", "profile"].filter((field) => !varies(field));
   const columns = (narrow) => [
-    { title: "Status", field: "rank", formatter: drawn.status, width: narrow ? 128 : 172, sorter: "number" },
-    { title: "Model", field: "model", formatter: drawn.model, minWidth: narrow ? 150 : 250, widthGrow: 2 },
-    { title: "Family", field: "family", formatter: drawn.text, width: 112, visible: !narrow },
-    { title: "Backend", field: "backend", formatter: drawn.text, width: 92, visible: !narrow || varies("backend") },
-    { title: "Mode", field: "mode", formatter: drawn.text, width: 84, visible: !narrow },
-    { title: "Dtype", field: "dtype", formatter: drawn.text, width: 86, visible: !narrow },
-    { title: "Profile", field: "profile", formatter: drawn.text, width: 98, visible: !narrow },
-    { title: "At fault", field: "at_fault", formatter: drawn.fault, width: 98, visible: !narrow },
-    { title: "Op", field: "op", formatter: drawn.op, width: 132, visible: !narrow },
-    { title: "Worst", field: "worst", formatter: drawn.worst, width: 82, ...right },
-    { title: "RMS ratio", field: "rms", formatter: drawn.number, width: 104, visible: !narrow, ...right },
-    { title: "Max abs", field: "abs", formatter: drawn.number, width: 96, visible: !narrow, ...right },
-    { title: "Time", field: "seconds", formatter: drawn.seconds, width: 82, visible: !narrow, ...right },
-    { title: "Params", field: "parameters", formatter: drawn.count, width: 88, visible: !narrow, ...right },
-    { title: "Message", field: "message", formatter: drawn.message, minWidth: 240, widthGrow: 3, visible: !narrow },
+    { title: "Status", field: "rank", formatter: drawn.status, width: narrow ? 136 : 160, sorter: "number" },
+    { title: "Model", field: "model", formatter: drawn.model, minWidth: narrow ? 150 : 190, widthGrow: 2 },
+    { title: "Family", field: "family", formatter: drawn.text, width: 100, visible: !narrow },
+    { title: "Backend", field: "backend", formatter: drawn.text, width: 98, visible: varies("backend") },
+    { title: "Mode", field: "mode", formatter: drawn.text, width: 82, visible: !narrow && varies("mode") },
+    { title: "Dtype", field: "dtype", formatter: drawn.text, width: 86, visible: !narrow && varies("dtype") },
+    { title: "Profile", field: "profile", formatter: drawn.text, width: 98, visible: !narrow && varies("profile") },
+    { title: "At fault", field: "at_fault", formatter: drawn.fault, width: 88, visible: !narrow },
+    { title: "Op", field: "op", formatter: drawn.op, width: 124, visible: !narrow },
+    { title: "Message", field: "message", formatter: drawn.message, minWidth: 150, widthGrow: 3, visible: !narrow },
+    { title: "Worst", field: "worst", formatter: drawn.worst, width: 74, ...right },
+    { title: "RMS", field: "rms", formatter: drawn.number, width: 70, visible: !narrow, ...right },
+    { title: "Max abs", field: "abs", formatter: drawn.number, width: 98, visible: !narrow, ...right },
+    { title: "Time", field: "seconds", formatter: drawn.seconds, width: 72, visible: !narrow, ...right },
+    { title: "Params", field: "parameters", formatter: drawn.count, width: 80, visible: !narrow, ...right },
   ];
 
-  return { data, records, columns, el, number, seconds, count, badge };
+  return { data, records, columns, constant, el, number, seconds, count, badge };
 })();

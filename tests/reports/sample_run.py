@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - a table of data
 """A made-up run of 62 rows: every status, long messages, hostile names, two backends. For tests and screenshots.
 
-python tests/reports/sample_run.py FOLDER    writes FOLDER/index.html, and FOLDER/one with one backend only
+python tests/reports/sample_run.py FOLDER    writes FOLDER/index.html and FOLDER/{one,none,green}/index.html
 """
 
 from __future__ import annotations
@@ -173,11 +173,18 @@ def sample_causes() -> list[Cause]:
     ]  # fmt: skip
 
 
-if __name__ == "__main__":
+def write_samples(folder: Path) -> None:
+    """The page of the whole sample, of one backend in `one`, of no rows in `none`, of passes only in `green`."""
     from reports.page import write_site
 
-    target = Path(sys.argv[1])
-    print(write_site(target, sample_info(len(sample_rows())), sample_rows(), sample_causes()))
-    one = sample_rows(("torchtpu",))
-    print(write_site(target / "one", sample_info(len(one)), one, sample_causes()))
-    print(write_site(target / "none", sample_info(0), [], []))
+    for name, rows in {
+        "": sample_rows(),
+        "one": sample_rows(("torchtpu",)),
+        "none": [],
+        "green": [row for row in sample_rows() if row.status.is_pass],
+    }.items():
+        write_site(folder / name, sample_info(len(rows)), rows, sample_causes() if rows else [])
+
+
+if __name__ == "__main__":
+    write_samples(Path(sys.argv[1]))
