@@ -172,9 +172,9 @@ def chapters_of(rows: Sequence[Row], causes: Sequence[Cause]) -> tuple[Chapter, 
 
 
 _CHAPTERS = {
-    "backend": ("The backend’s", "The backend under test is at fault: these are the findings."),
+    "backend": ("The backend's fault", "The backend under test is at fault: these are the findings."),
     "elsewhere": (
-        "Not the backend’s",
+        "Not the backend's fault",
         "Something failed before the backend was reached, or the reference cannot be trusted.",
     ),
     "unmeasured": ("No verdict", "Not measured, or rounding alone moves the outputs too far to tell."),

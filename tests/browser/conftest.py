@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "reports"))  # sample_run is shared with the unit tests
+from tests.reports.sample_run import write_samples
 
 NEEDED = "the browser tests need Chromium: apt-get install chromium chromium-driver, or set CALIPERS_NO_BROWSER=1"
 
@@ -18,8 +17,6 @@ NEEDED = "the browser tests need Chromium: apt-get install chromium chromium-dri
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the page of the sample run, of one backend only (`one`), and of no rows (`none`)."""
-    from sample_run import write_samples
-
     folder = tmp_path_factory.mktemp("site")
     write_samples(folder)
     return folder
