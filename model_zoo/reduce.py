@@ -11,18 +11,20 @@ of a tree of configs go through one map from stock value to reduced value, so th
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from model_zoo import reduce_names as names
-from model_zoo.reduce_overrides import OVERRIDES, STOCK
+from model_zoo.reduce_overrides import LINKS, OVERRIDES, SECTIONS, STOCK
 
 TARGET_WIDTH = 96
 """The widest hidden state is divided until it is about this."""
-LEAST_WIDTH = 32
+LEAST_WIDTH = 24
 """The narrowest hidden state is not divided below this."""
 VOCABULARY = 512
 POSITIONS = 128
@@ -37,8 +39,27 @@ def reduce_config(config: Any) -> Any:
 
     Raises what the config's class raises when the reduced values break its own checks.
     """
+    config = copy.deepcopy(config)
+    for target, origin in LINKS.get(config.model_type, {}).items():
+        *path, name = target.split(".")
+        setattr(_at(config, path), name, _at(config, origin.split(".")))
     tree = list(_tree(config))
+    for part in tree:
+        part.allow_global_per_layer_attribute_access = True  # a layer's own values are derived again, from its kind
+        _agree(part)
     return _reduced(config, _Plan(_scale(tree), _token_map(tree)))
+
+
+def _agree(config: Any) -> None:
+    """Makes a tower give what the text model takes, where the release's defaults are of two checkpoints."""
+    text, vision = vars(config).get("text_config"), vars(config).get("vision_config")
+    width = getattr(text, "hidden_size", None)
+    if _is_int(width) and _is_int(vars(vision or config).get("out_hidden_size")) and vision is not None:
+        vision.out_hidden_size = width
+
+
+def _at(config: Any, path: list[str]) -> Any:
+    return functools.reduce(getattr, path, config)
 
 
 @dataclass(frozen=True)
@@ -50,12 +71,14 @@ class _Plan:
     """Special token ids outside the reduced vocabulary -> inside."""
 
     def width(self, value: Any) -> Any:
-        """Reduced width: a multiple of 8, the same for the same stock value."""
+        """Reduced width: an even division if it is one, else a multiple of 8; the same for the same stock value."""
         if isinstance(value, list | tuple):
             return type(value)(self.width(v) for v in value)
         if not _is_int(value) or value <= 16:
             return value
-        return min(value, max(8, 8 * round(value / self.scale / 8)))
+        if value % (4 * self.scale) == 0 and value // self.scale >= 8:
+            return value // self.scale
+        return min(value, max(16, 8 * round(value / self.scale / 8)))
 
     def token(self, value: Any) -> Any:
         """Special token id inside the reduced vocabulary."""
@@ -121,13 +144,25 @@ def _reduced(config: Any, plan: _Plan) -> Any:
     _indices(config, values, layers, len(keep))
     _image(values)
     _rope(config, values)
+    _details(values)
     values.update(OVERRIDES.get(config.model_type, {}))
     values = {n: v for n, v in values.items() if n not in ("transformers_version", "architectures", "dtype")}
     for name in STOCK.get(config.model_type, ()):
         values[name] = stock[name]
     if not config._output_attentions:
         values.pop("output_attentions", None)
-    return type(config)(**values)
+    return _completed(type(config)(**values))
+
+
+def _completed(config: Any) -> Any:
+    """Fills what the release leaves None although the model needs it."""
+    own = vars(config)
+    heads, width = getattr(config, "num_attention_heads", None), getattr(config, "hidden_size", None)
+    if "num_key_value_heads" in own and own["num_key_value_heads"] is None and _is_int(heads):
+        config.num_key_value_heads = heads
+    if "head_dim" in own and own["head_dim"] is None and _is_int(heads) and _is_int(width):
+        config.head_dim = width // heads
+    return config
 
 
 def _derived(config: Any) -> set[str]:
@@ -135,7 +170,9 @@ def _derived(config: Any) -> set[str]:
     return {
         f.name
         for f in dataclasses.fields(config)
-        if f.default is None and getattr(config, f.name) is not None and not f.name.startswith("_out")
+        if f.default is None
+        and not isinstance(getattr(config, f.name), str | bool | None)
+        and not f.name.startswith("_out")
     }
 
 
@@ -168,6 +205,8 @@ def _value(name: str, value: Any, plan: _Plan, layers: int) -> Any:
 
 def _layers(config: Any) -> tuple[int, list[int]]:
     """The stock number of layers, and which of them stay: one of every kind that the per-layer lists tell apart."""
+    if any(names.DEPTHS.fullmatch(n) and isinstance(v, list | tuple) for n, v in vars(config).items()):
+        return 0, []  # stages, which all stay
     layers = getattr(config, "num_hidden_layers", None)
     if not _is_int(layers):
         layers = next((v for n, v in vars(config).items() if names.LAYERS.fullmatch(n) and _is_int(v)), 0)
@@ -210,8 +249,8 @@ def _fewer(heads: int, width: int, free: bool) -> int:
     divisors = [h for h in range(min(heads, HEADS), 0, -1) if heads % h == 0]
     if free or not width:
         return divisors[0]
-    for multiple in (8, 4, 2, 1):
-        for h in divisors:
+    for multiple in (8, 4):
+        for h in divisors[:-1]:
             if width % h == 0 and (width // h) % multiple == 0:
                 return h
     return 1
@@ -232,6 +271,8 @@ def _has_own_head_dim(config: Any, heads: str, values: dict[str, Any]) -> bool:
     if "d_kv" in values or "qk_nope_head_dim" in values or "attention_head_dim" in values:
         return True
     size, count, width = values.get("head_dim"), getattr(config, heads), getattr(config, "hidden_size", None)
+    if _is_int(size) and "rope_parameters" in values:
+        return True  # rotary sections, which may be defaults of the code, keep their sum
     return _is_int(size) and _is_int(count) and _is_int(width) and size * count != width
 
 
@@ -243,7 +284,7 @@ def _experts(values: dict[str, Any]) -> None:
                 values[name] = min(value, EXPERTS)
             elif names.EXPERTS_USED.fullmatch(name):
                 values[name] = min(value, 2)
-            elif name in ("n_group", "num_expert_group"):
+            elif name in ("n_group", "num_expert_group", "n_groups"):
                 values[name] = min(value, 2)
             elif name == "topk_group":
                 values[name] = min(value, 1)
@@ -276,7 +317,10 @@ def _index(index: int, layers: int, kept: int) -> int:
 def _image(values: dict[str, Any]) -> None:
     """A small image: four patches a side, or sixteen where patches are merged from stage to stage."""
     patch = max(_ints(values.get("patch_size")) or [0])
-    side = 64 if not patch else patch * 4 if patch >= 8 else patch * 16
+    windowed = _is_int(values.get("window_size")) and bool(values.get("depths"))
+    side = 64 if not patch else patch * 4 if patch >= 8 else patch * (32 if windowed else 16)
+    if windowed:
+        values["window_size"] = min(values["window_size"], 4)
     for name, value in values.items():
         if names.IMAGE.fullmatch(name):
             if _is_int(value):
@@ -306,7 +350,24 @@ def _rope(config: Any, values: dict[str, Any]) -> None:
             return type(value)(value[: len(value) * new // stock])
         return value
 
+    if config.model_type in SECTIONS:
+        rope = {"mrope_section": SECTIONS[config.model_type], **rope}
     values["rope_parameters"] = scaled("", rope)
+
+
+def _details(values: dict[str, Any]) -> None:
+    """Fields that are bounded by others."""
+    for name, value in values.items():
+        if name == "attention_window":
+            values[name] = 16 if _is_int(value) else [16] * len(value)
+        elif name == "rotary_dim" and _is_int(value):
+            heads, width = (next((values[n] for n in ns if n in values), 0) for ns in (("n_head",), names.HIDDEN))
+            values[name] = min(value, width // heads) if heads and width else value
+        elif name == "mm_tokens_per_image":
+            values[name] = 4
+        elif name == "image_grid_pinpoints" and value and hasattr(values.get("vision_config"), "image_size"):
+            unit, side = min(_ints(value)), max(_ints(values["vision_config"].image_size))
+            values[name] = [[v // unit * side for v in pair] for pair in value]
 
 
 def _per_head(values: dict[str, Any], config: Any) -> int | None:

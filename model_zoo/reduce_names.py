@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 HIDDEN = (
-    "hidden_size",
     "d_model",
     "n_embd",
-    "dim",
     "embed_dim",
+    "hidden_size",
+    "dim",
     "embed_dims",
     "hidden_sizes",
     "hidden_dim",
@@ -27,7 +27,7 @@ WIDTH = re.compile(
     r"kv_lora_rank|o_lora_rank|moe_hidden_size|ffn_hidden_size|hidden_size_per_layer_input|base_channels|"
     r"in_channels|out_channels|output_channels|num_filters|stem_channels|upsample_initial_channel|"
     r"encoder_in_channels|decoder_in_channels|dim_feedforward|\w+_dim_feedforward|share_expert_dim|"
-    r"classifier_proj_size|conv_dim|xvector_output_dim|time_step_rank|mamba_dt_rank)$"
+    r"classifier_proj_size|coordinate_size|shape_size|conv_dim|xvector_output_dim|time_step_rank|mamba_dt_rank)$"
 )
 NOT_WIDTH = re.compile(
     r"head_dim|state_dim|act_dim|kernel|patch|image_size|vocab|num_embeddings|max_|audio_embed_sizes|codebook_size|"

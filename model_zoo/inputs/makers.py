@@ -16,7 +16,7 @@ from model_zoo.inputs.facts import Facts
 class Call:
     """A call in the making: what is known of the model, and the arguments made so far."""
 
-    module: torch.nn.Module
+    module: Any
     facts: Facts
     draw: Draw
     layouts: Mapping[str, str]
@@ -26,6 +26,8 @@ class Call:
     def tokens(self, length: int = LENGTH, vocabulary: int | None = None) -> torch.Tensor:
         """Token ids (batch, length) without special ids."""
         size = vocabulary or self.facts.vocabulary
+        embedding = getattr(self.module.get_input_embeddings(), "num_embeddings", None)
+        size = min(size, embedding or size)
         return token_batch(size, self.draw.generator, length=length, avoid=self.facts.special)
 
     @property
@@ -56,7 +58,9 @@ def layouts(facts: Facts, accepted: Mapping[str, bool]) -> dict[str, tuple[str, 
             first("pixel_values", "grid")
         elif "spatial_shapes" in accepted or "pixel_position_ids" in accepted or "image_position_ids" in accepted:
             first("pixel_values", "patches")
-        elif "input_ids" in accepted and {"image_sizes", "pixel_attention_mask"} & set(accepted):
+        elif "input_ids" in accepted and (
+            facts.find("image_grid_pinpoints") is not None or "pixel_attention_mask" in accepted
+        ):
             first("pixel_values", "tiles")
         elif facts.find("num_frames", "tubelet_size") is not None and "input_ids" not in accepted:
             first("pixel_values", "frames")
@@ -82,7 +86,7 @@ def pixel_values(call: Call) -> torch.Tensor:
         frames = facts.number("num_frames", "frames_per_clip", default=4)
         return draw.normal(BATCH, frames, channels, height, width)
     if layout == "tiles":
-        return draw.normal(BATCH, 2 if "image_sizes" in call.made else 1, channels, height, width)
+        return draw.normal(BATCH, tiles(call), channels, height, width)
     if layout in ("grid", "patches"):
         temporal = facts.number("temporal_patch_size", default=1)
         row = channels * temporal * patch * patch
@@ -90,6 +94,13 @@ def pixel_values(call: Call) -> torch.Tensor:
             return draw.normal(int(grid_thw(call).prod(-1).sum()), row)
         return draw.normal(BATCH, 16, row)
     return image_batch((height, width), draw.generator, channels=channels)
+
+
+def tiles(call: Call) -> int:
+    """Crops per image: the whole and its parts in the smallest of the resolutions that a config knows."""
+    pinpoints = call.facts.find("image_grid_pinpoints")
+    height, width = call.facts.vision.image
+    return 1 + min(h * w // (height * width) for h, w in pinpoints) if pinpoints else 1
 
 
 def grid_thw(call: Call) -> torch.Tensor:
@@ -175,7 +186,9 @@ CORE: dict[str, Maker] = {
     "decoder_input_ids": lambda call: call.tokens(12),
     "image_grid_thw": grid_thw,
     "grid_thw": grid_thw,
-    "image_sizes": lambda call: torch.tensor([list(call.facts.vision.image)] * BATCH),
+    "image_sizes": lambda call: (
+        torch.tensor([list(call.facts.vision.image)] * BATCH) if call.layouts.get("pixel_values") == "tiles" else None
+    ),
     "pixel_values": pixel_values,
     "input_values": input_values,
     "input_features": input_features,

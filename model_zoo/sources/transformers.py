@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from model_zoo.inputs import inputs_for
+from model_zoo.inputs.facts import tree
 from model_zoo.reduce import reduce_config
 from model_zoo.sources import Source
 from model_zoo.spec import BuiltModel, ModelSpec, UnknownModel
@@ -32,15 +33,13 @@ class TransformersSource(Source):
         model_type, _, class_name = name.partition("/")
         if not class_name:
             return model_type in _base_classes()
-        if model_type not in _config_names():
-            return False
         return class_name in _auto_classes().get(model_type, ()) or class_name in _module_classes(model_type)
 
     def build_impl(self, spec: ModelSpec, seed: int) -> BuiltModel:
         """Builds the class from the reduced config, in float32."""
         model_type, _, class_name = spec.name.partition("/")
         model_class = _model_class(model_type, class_name)
-        config = plain(reduce_config(stock_config(model_type)))
+        config = plain(reduce_config(stock_config(model_type, model_class)))
         module = model_class(config).float().eval()
         inputs = inputs_for(module, config, seed)
         return BuiltModel(
@@ -48,29 +47,23 @@ class TransformersSource(Source):
         )
 
 
-def stock_config(model_type: str) -> Any:
-    """The config that the type has by default."""
+def stock_config(model_type: str, model_class: Any = None) -> Any:
+    """The config that the type has by default, or the part of it that `model_class` is built from."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    return CONFIG_MAPPING[model_type]()
+    config = CONFIG_MAPPING[model_type]()
+    wanted = getattr(model_class, "config_class", None)
+    parts = [part for part in tree(config) if wanted is not None and isinstance(part, wanted)]
+    return parts[0] if parts else config
 
 
 def plain(config: Any) -> Any:
     """Switches off what a plain forward pass does not need: caches among the outputs, dropped layers, pretrained parts."""
-    from model_zoo.inputs.facts import tree
-
     for part in tree(config):
         for name, value in (("use_cache", False), ("use_mems_eval", False), ("use_pretrained_backbone", False)):
             if hasattr(part, name):
                 setattr(part, name, value)
     return config
-
-
-@cache
-def _config_names() -> dict[str, str]:
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-    return dict(CONFIG_MAPPING_NAMES)
 
 
 @cache
@@ -94,24 +87,20 @@ def _auto_classes() -> dict[str, frozenset[str]]:
 
 
 def _modeling(model_type: str) -> Any:
-    """The module that holds the type's PyTorch code."""
-    from transformers.models.auto.configuration_auto import model_type_to_module_name
+    """The module that holds the type's PyTorch code: where one of its classes is defined."""
+    import transformers
 
-    package = model_type_to_module_name(model_type)
-    config_class = _config_names()[model_type]
-    config_module = importlib.import_module(f"transformers.models.{package}")
-    where = getattr(config_module, config_class).__module__
-    return importlib.import_module(where.replace(".configuration_", ".modeling_"))
+    listed = [_base_classes()[model_type]] if model_type in _base_classes() else sorted(_auto_classes()[model_type])
+    return importlib.import_module(getattr(transformers, listed[0]).__module__)
 
 
 def _module_classes(model_type: str) -> list[str]:
     """Names of the model classes in the type's modeling module."""
     from transformers import PreTrainedModel
 
-    try:
-        module = _modeling(model_type)
-    except ImportError:
+    if model_type not in _auto_classes():
         return []
+    module = _modeling(model_type)
     return [
         n
         for n, c in vars(module).items()
