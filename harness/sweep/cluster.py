@@ -1,6 +1,6 @@
 """Ray, as far as the sweep needs it: connecting, starting and killing workers, and the board.
 
-Private to Ray 2.60 and touched in this file only: the dispatcher that prints other processes' messages.
+Private to Ray 2.60 and touched in this file only: the function that prints raylet's messages.
 """
 
 from __future__ import annotations
@@ -145,9 +145,13 @@ def _connect(address: str | None) -> None:
 
 def _silence() -> None:
     """Keeps raylet's remarks about dead workers out of the terminal: each death is a row."""
-    from ray._private.ray_logging import global_worker_stdstream_dispatcher
+    from ray._private import worker
 
-    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+    def print_nothing(data: object, ignore_prefix: bool) -> None:
+        """In place of the function that prints such remarks to stdout, where `--json` must be alone."""
+
+    assert worker.print_to_stdstream
+    worker.print_to_stdstream = print_nothing
     logging.getLogger("ray").setLevel(logging.ERROR)
 
 

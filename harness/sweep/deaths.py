@@ -35,7 +35,7 @@ def cause_of_death(error: Exception, words: str, stage: Stage | None) -> tuple[S
         return Status.OUT_OF_MEMORY, f"killed {where}: the machine ran low on memory"
     if "bad_alloc" in words or "Cannot allocate memory" in words:
         return Status.OUT_OF_MEMORY, f"memory limit reached {where}: an allocation failed in native code"
-    if isinstance(error, NodeDiedError) or ("node" in str(error) and "has died" in str(error)):
+    if isinstance(error, NodeDiedError) or "its node has died" in str(error):
         return Status.ENVIRONMENT_ERROR, f"the node was lost {where}"
     check = _CHECK.search(words)
     said = f": {check[1].strip()[:200]}" if check else ""

@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine: `make sweep` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+EXTRAS ?= tpu,dev
+BIN    := $(VENV)/bin
+
+.PHONY: setup sweep test test-slow bench lint clean
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	touch $@
+
+# Exit code 1 means that the sweep worked and found failures: no reason for make to fail.
+sweep: setup
+	rm -rf runs/demo
+	$(BIN)/calipers sweep configs/demo.yaml --out runs/demo || test $$? -eq 1
+
+test: setup
+	$(BIN)/python -m pytest -m 'not slow and not browser'
+
+test-slow: setup
+	$(BIN)/python -m pytest -m 'slow or browser'
+
+bench: setup
+	$(BIN)/python -m tests.bench
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) runs build *.egg-info

@@ -1,0 +1,83 @@
+"""Models that go wrong in every way that a sweep must survive, and a few good ones. For the `python:` source."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
+
+
+class _Acts(nn.Module):
+    """A linear layer whose forward does something first."""
+
+    def __init__(self, act: Callable[[torch.Tensor], Any]) -> None:
+        super().__init__()
+        self.linear, self.act = nn.Linear(4, 3), act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.linear(x)
+        changed = self.act(x)
+        return changed if isinstance(changed, torch.Tensor) else x
+
+
+def _model(act: Callable[[torch.Tensor], Any]) -> Built:
+    return _Acts(act), (torch.randn(2, 4),)
+
+
+def segfaults() -> Built:
+    return _model(lambda x: ctypes.string_at(0))
+
+
+def sleeps() -> Built:
+    return _model(lambda x: time.sleep(10_000))
+
+
+def allocates() -> Built:
+    return _model(lambda x: torch.empty(200 * 2**30, dtype=torch.uint8))
+
+
+def allocates_bit_by_bit() -> Built:
+    return _model(lambda x: [torch.ones(2**20) for _ in range(200 * 2**8)])
+
+
+def exits() -> Built:
+    return _model(lambda x: os._exit(0))
+
+
+def raises() -> Built:
+    def act(x: torch.Tensor) -> None:
+        raise ValueError("this model never works")
+
+    return _model(act)
+
+
+def raises_when_built() -> Built:
+    raise ValueError("this model cannot be built")
+
+
+def nan_on_device() -> Built:
+    """Eager PyTorch gives numbers; whatever is exported or compiled gives NaN."""
+    return _model(lambda x: x * float("nan") if torch.compiler.is_compiling() else x)
+
+
+def off_by_one_percent_on_device() -> Built:
+    return _model(lambda x: x * 1.01 if torch.compiler.is_compiling() else x)
+
+
+def good_linear() -> Built:
+    return _model(lambda x: None)
+
+
+def good_norm() -> Built:
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU()), (torch.randn(2, 4),)
+
+
+def good_conv() -> Built:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2)), (torch.randn(1, 3, 8, 8),)
