@@ -104,7 +104,7 @@ def _badness(line: Line) -> tuple[int, int, str]:
     ranks = [RANK[cell.status] for cell in line.cells if cell]
     return (
         min(ranks),
-        -sum(not MARKS[cell.status].tone.startswith("pass") for cell in line.cells if cell),
+        -sum(cell.rows - cell.passes for cell in line.cells if cell),
         line.family,
     )
 

@@ -24,7 +24,7 @@
     return pairs([
       ["worst element", m.worst_in_budgets === null ? null : `${number(m.worst_in_budgets)} × budget`],
       ["at", at && el("code", {}, at)],
-      ["device", number(m.device_value, 8)], ["reference", number(m.reference_value, 8)], ["fp64", number(m.control_value, 8)],
+      ["device", number(m.device_value, 9)], ["reference", number(m.reference_value, 9)], ["fp64", number(m.control_value, 9)],
       ["out of budget", m.elements === null ? null : `${count(m.elements_over ?? 0)} of ${count(m.elements)} elements`],
       ["RMS ratio", number(m.rms_ratio)],
       ["relative RMS", `${number(m.device_rms)} device, ${number(m.reference_rms)} reference`],
@@ -64,7 +64,7 @@
     const distinct = Object.keys(row.op_counts).length;
     dialog.replaceChildren(
       el("header", {}, el("div", {}, el("h2", { id: "row-title" }, row.model),
-        el("p", { class: "where" }, [row.backend, row.mode, row.dtype, row.profile].join(" · "))), badge(row), close),
+        el("p", { class: "where" }, badge(row), " " + [row.backend, row.mode, row.dtype, row.profile].join(" · "))), close),
       ...(row.message ? [el("p", { class: "message" }, row.message)] : []),
       el("div", { class: "command" }, el("code", {}, row.command),
         el("button", { type: "button", class: "copy", "data-copy": row.command, "aria-label": "Copy the command" }, "Copy")),

@@ -47,9 +47,7 @@ window.Calipers = (() => {
       const row = cell.getData();
       const open = el("button", { type: "button", class: "link model", title: row.model }, row.model);
       open.addEventListener("click", () => window.Calipers.show(row));
-      return row.substituted.length
-        ? el("span", { class: "with-tag" }, open, el("span", { class: "tag", title: row.substituted.join(", ") }, "substituted"))
-        : open;
+      return open;
     },
     status: (cell) => badge(cell.getData()),
     fault: (cell) => (cell.getValue() === "none" ? el("span", { class: "faint" }, "–") : el("span", {}, cell.getValue())),
@@ -63,8 +61,12 @@ window.Calipers = (() => {
     count: (cell) => el("span", {}, count(cell.getValue())),
     message: (cell) => {
       const row = cell.getData();
-      if (row.status.startsWith("pass")) return el("span", { class: "faint", title: row.message }, row.message);
-      return el("a", { href: `#${row.anchor}`, title: row.message }, row.message || "see below");
+      const instead = row.substituted.join(", ");
+      const tag = instead ? el("span", { class: "tag", title: instead }, "substituted") : "";
+      const text = row.status.startsWith("pass")
+        ? el("span", { class: "faint", title: row.message || instead }, row.message || instead)
+        : el("a", { href: `#${row.anchor}`, title: row.message }, row.message || "see below");
+      return el("span", {}, tag, text);
     },
     text: (cell) => el("span", { title: cell.getValue() }, cell.getValue()),
   };
@@ -82,21 +84,21 @@ window.Calipers = (() => {
   // the dialog of the row carries what has no column.
   const constant = ["backend", "mode", "dtype", "profile"].filter((field) => !varies(field));
   const columns = (narrow) => [
-    { title: "Status", field: "rank", formatter: drawn.status, width: narrow ? 136 : 160, sorter: "number" },
-    { title: "Model", field: "model", formatter: drawn.model, minWidth: narrow ? 150 : 190, widthGrow: 2 },
+    { title: "Status", field: "rank", formatter: drawn.status, width: 166, sorter: "number" },
+    { title: "Model", field: "model", formatter: drawn.model, minWidth: narrow ? 120 : 190, widthGrow: 2 },
     { title: "Family", field: "family", formatter: drawn.text, width: 100, visible: !narrow },
-    { title: "Backend", field: "backend", formatter: drawn.text, width: 98, visible: varies("backend") },
+    { title: "Backend", field: "backend", formatter: drawn.text, width: 92, visible: !narrow && varies("backend") },
     { title: "Mode", field: "mode", formatter: drawn.text, width: 82, visible: !narrow && varies("mode") },
     { title: "Dtype", field: "dtype", formatter: drawn.text, width: 86, visible: !narrow && varies("dtype") },
     { title: "Profile", field: "profile", formatter: drawn.text, width: 98, visible: !narrow && varies("profile") },
     { title: "At fault", field: "at_fault", formatter: drawn.fault, width: 88, visible: !narrow },
-    { title: "Op", field: "op", formatter: drawn.op, width: 124, visible: !narrow },
-    { title: "Message", field: "message", formatter: drawn.message, minWidth: 150, widthGrow: 3, visible: !narrow },
-    { title: "Worst", field: "worst", formatter: drawn.worst, width: 74, ...right },
+    { title: "Op", field: "op", formatter: drawn.op, width: 128, visible: !narrow },
+    { title: "Message", field: "message", formatter: drawn.message, minWidth: 136, widthGrow: 3, visible: !narrow },
+    { title: "Worst", field: "worst", formatter: drawn.worst, width: 84, visible: !narrow, ...right },
     { title: "RMS", field: "rms", formatter: drawn.number, width: 70, visible: !narrow, ...right },
-    { title: "Max abs", field: "abs", formatter: drawn.number, width: 98, visible: !narrow, ...right },
+    { title: "Max abs", field: "abs", formatter: drawn.number, width: 90, visible: !narrow, ...right },
     { title: "Time", field: "seconds", formatter: drawn.seconds, width: 72, visible: !narrow, ...right },
-    { title: "Params", field: "parameters", formatter: drawn.count, width: 80, visible: !narrow, ...right },
+    { title: "Params", field: "parameters", formatter: drawn.count, width: 84, visible: !narrow, ...right },
   ];
 
   return { data, records, columns, constant, el, number, seconds, count, badge };
