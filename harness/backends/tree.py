@@ -53,7 +53,8 @@ def _leaves(value: Any, path: str) -> Iterator[Leaf]:
 
 def _is_cache(value: Any) -> bool:
     module = type(value).__module__
-    return module.startswith("transformers.") and "cache" in type(value).__name__.lower()
+    by_layer = module == "transformers.cache_utils"  # the caches, and the layers that they consist of
+    return by_layer or (module.startswith("transformers.") and "cache" in type(value).__name__.lower())
 
 
 def _cache_items(cache: Any) -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from harness.backends.base import Availability, Backend, BackendError, Observation, Work, one_line, traceback_tail
 from harness.backends.torchtpu import presence
-from harness.backends.tree import walk
 from harness.records import Stage, Status
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class TorchTPU(Backend):
         results = self._xla.execute(job.module, job.lowered.arguments)
         flat = [results[slot.index] if isinstance(slot, Result) else slot for slot in job.lowered.outputs]
         return Observation(
-            leaves=walk(job.program.returned(flat)),
+            leaves=job.program.returned(flat),
             executed=job.lowered.executed,
             substituted=job.lowered.substituted,
         )

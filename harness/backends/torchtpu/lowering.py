@@ -150,7 +150,7 @@ class _Recorder(TorchDispatchMode):
 
 
 def _for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Rewrites every device in the graph, subgraphs included, to `tpu`."""
+    """Makes the graph, subgraphs included, what it would be if the model had been exported on a TPU."""
     tpu = torch.device("tpu")
 
     def moved(value: Any) -> Any:
@@ -161,6 +161,9 @@ def _for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
             continue
         for node in owner.graph.nodes:
             if node.op == "call_function":
+                if str(node.target) == "transformers.grouped_mm_fallback.default":
+                    # On a TPU transformers calls grouped_mm, which TorchTPU has for every dtype.
+                    node.target = torch.ops.aten._grouped_mm.default
                 node.args = pytree.tree_map(moved, node.args)
                 node.kwargs = pytree.tree_map(moved, node.kwargs)
     return graph_module
