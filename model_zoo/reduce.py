@@ -173,6 +173,7 @@ def _derived(config: Any) -> set[str]:
         if f.default is None
         and not isinstance(getattr(config, f.name), str | bool | None)
         and not f.name.startswith("_out")
+        and f.name not in names.GIVEN
     }
 
 
@@ -191,7 +192,7 @@ def _value(name: str, value: Any, plan: _Plan, layers: int) -> Any:
     if not _is_int(value):
         return value
     rules: tuple[tuple[bool, Callable[[], int]], ...] = (
-        (bool(names.LAYERS.fullmatch(name)), lambda: min(value, layers)),
+        (bool(names.LAYERS.fullmatch(name)), lambda: min(value, layers or value)),
         (bool(names.VOCABULARY.search(name)), lambda: min(value, VOCABULARY)),
         (bool(names.POSITIONS.search(name)), lambda: min(value, POSITIONS)),
         (bool(names.QUERIES.fullmatch(name)), lambda: min(value, 10)),
@@ -351,7 +352,7 @@ def _rope(config: Any, values: dict[str, Any]) -> None:
         return value
 
     if config.model_type in SECTIONS:
-        rope = {"mrope_section": SECTIONS[config.model_type], **rope}
+        rope = {**SECTIONS[config.model_type], **rope}
     values["rope_parameters"] = scaled("", rope)
 
 

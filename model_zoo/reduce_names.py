@@ -27,13 +27,15 @@ WIDTH = re.compile(
     r"kv_lora_rank|o_lora_rank|moe_hidden_size|ffn_hidden_size|hidden_size_per_layer_input|base_channels|"
     r"in_channels|out_channels|output_channels|num_filters|stem_channels|upsample_initial_channel|"
     r"encoder_in_channels|decoder_in_channels|dim_feedforward|\w+_dim_feedforward|share_expert_dim|"
-    r"classifier_proj_size|coordinate_size|shape_size|conv_dim|xvector_output_dim|time_step_rank|mamba_dt_rank)$"
+    r"classifier_proj_size|coordinate_size|condition_dim|upsample_groups|vector_quantization_hidden_dimension|patch_embeds?_hidden_size|embed_dim_per_stage|vit_dim|shape_size|conv_dim|xvector_output_dim|time_step_rank|mamba_dt_rank)$"
 )
 NOT_WIDTH = re.compile(
-    r"head_dim|state_dim|act_dim|kernel|patch|image_size|vocab|num_embeddings|max_|audio_embed_sizes|codebook_size|"
+    r"head_dim|state_dim|act_dim|kernel|patch_(size|stride|length|padding|dim)|patches|image_size|vocab|num_embeddings|max_|audio_embed_sizes|codebook_size|"
     r"input_size$|feature_size$|feat_sizes|latent_size$|mask_size|query_dim|mel_dim|crop_size|^input_dim$|class_size|"
-    r"num_channels|^output_size$|^in_channels_rgb$"
+    r"subsampling_conv|num_channels|^output_size$|^in_channels_rgb$"
 )
+GIVEN = {"image_grid_pinpoints"}
+"""Fields that no class derives from others although their default is None."""
 LAYERS = re.compile(
     r"(\w+_)?(num_)?(hidden_)?layers|n_layers?|\w*n_layers?|depth|\w+_depth|num_blocks|num_hidden_blocks|"
     r"num_hidden_groups|num_encoder_blocks_|\w*num_(attention|encoder|decoder|hidden)_layers|num_layers_per_stack"

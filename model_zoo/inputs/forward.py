@@ -13,7 +13,7 @@ import torch
 from model_zoo.inputs.draw import Draw
 from model_zoo.inputs.facts import Facts
 from model_zoo.inputs.makers import CORE, LAYOUTS, REQUIRED, Call, layouts
-from model_zoo.inputs.placeholders import place, rope_positions, token_types
+from model_zoo.inputs.placeholders import place, required_by_towers, rope_positions, token_types
 from model_zoo.spec import InputsUnknown
 
 ATTEMPTS = 12
@@ -88,11 +88,16 @@ def _make(call: Call, accepted: Mapping[str, bool]) -> None:
             value = maker(call)
             if value is not None:
                 call.made[name] = value
+    towers = required_by_towers(call.module)
+    if "spatial_shapes" in call.made:
+        towers.add("pixel_attention_mask")
     for name, needed in accepted.items():
-        if needed and name not in call.made:
+        if (needed or name in towers) and name not in call.made:
             if name not in REQUIRED:
                 raise InputsUnknown(f"no convention for the argument {name!r}")
-            call.made[name] = REQUIRED[name](call)
+            value = REQUIRED[name](call)
+            if value is not None:
+                call.made[name] = value
     if "input_ids" in call.made and set(LAYOUTS) & set(call.made):
         place(call)
         if "mm_token_type_ids" in accepted:

@@ -42,6 +42,16 @@ def owner(module: torch.nn.Module, method: str) -> Any:
     return None
 
 
+def required_by_towers(module: Any) -> set[str]:
+    """Arguments that the image or audio tower insists on although the forward does not."""
+    found: set[str] = set()
+    for method in ("get_image_features", "get_audio_features"):
+        if (holder := owner(module, method)) is not None:
+            parameters = inspect.signature(getattr(holder, method)).parameters.values()
+            found |= {p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD}
+    return found
+
+
 def _features(call: Call, kind: str) -> int:
     """How many feature vectors the tower of that kind gives for what was drawn."""
     module = owner(call.module, f"get_{kind}_features")
