@@ -1,7 +1,7 @@
 """Private copies of a built model, so that no run can see what another left behind.
 
-A copy shares the parameters, which may be large, and owns all else: buffers, caches that forward leaves on a module,
-inputs. With a conversion it owns converted parameters too.
+A copy owns everything: parameters (RWKV rescales its own in the first forward), buffers, caches that forward leaves on
+a module, inputs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ Convert = Callable[[torch.Tensor], torch.Tensor]
 def private_copy(
     built: BuiltModel, convert: Convert | None = None, convert_inputs: Convert | None = None
 ) -> BuiltModel:
-    """A copy whose forward can change nothing of `built` but its parameters in place.
+    """A copy whose forward can change nothing of `built`.
 
     `convert` is applied to every parameter, buffer and tensor attribute, `convert_inputs` (by default the same) to
     every tensor of the inputs; each gives a tensor to use instead, or the one it got. Raises what deepcopy raises.
     """
     memo: dict[int, Any] = {}
     for parameter in built.module.parameters():
-        plain = parameter.detach()
-        changed = plain if convert is None else convert(plain)
-        memo[id(parameter)] = parameter if changed is plain else nn.Parameter(changed, requires_grad=False)
+        memo[id(parameter)] = nn.Parameter(_owned(parameter, convert), requires_grad=False)
     for tensor in _loose_tensors(built.module):
         memo.setdefault(id(tensor), _owned(tensor, convert))
     module = copy.deepcopy(built.module, memo)
@@ -62,7 +60,8 @@ def cast(built: BuiltModel, dtype: torch.dtype) -> BuiltModel:
 def _owned(tensor: torch.Tensor, convert: Convert | None) -> torch.Tensor:
     plain = tensor.detach()
     changed = plain if convert is None else convert(plain)
-    return changed.clone() if changed is plain else changed
+    shared = changed is plain or (plain.layout is torch.strided and changed.data_ptr() == plain.data_ptr())
+    return changed.clone() if shared else changed
 
 
 def _loose_tensors(module: nn.Module) -> Iterator[torch.Tensor]:

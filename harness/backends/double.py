@@ -14,7 +14,7 @@ What would round without a trace raises `ControlUnavailable` instead.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -28,8 +28,34 @@ from harness.backends.copies import private_copy
 from harness.backends.tree import Leaf, walk
 from model_zoo.spec import BuiltModel
 
+Watch = AbstractContextManager[Any]
+
 FORWARD_SEED = 0
 """Seed of the global generator during every forward: a model that draws in forward draws the same in all runs."""
+
+_DRAWS = frozenset(
+    [
+        "bernoulli",
+        "cauchy",
+        "exponential",
+        "geometric",
+        "log_normal",
+        "multinomial",
+        "normal",
+        "normal_functional",
+        "poisson",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "random",
+        "randperm",
+        "uniform",
+    ]
+)
+"""Ops whose result is a random draw and nothing else."""
 
 _WIDE = {
     torch.float32: torch.float64,
@@ -44,16 +70,17 @@ class ControlUnavailable(Exception):
     """There is no fp64 control of this model; the message is one line that says why."""
 
 
-def run_control(built: BuiltModel) -> tuple[Leaf, ...]:
+def run_control(built: BuiltModel, watch: Watch | None = None) -> tuple[Leaf, ...]:
     """Runs the model in fp64: every floating leaf comes back as float64, every complex one as complex128.
 
+    `watch` is entered around the forward and sees the model's ops as the model asked for them.
     `ControlUnavailable` if an op has no fp64 kernel, or if a leaf would have been rounded on its way.
     """
     nominal = _nominal(built)
     try:
         wide = private_copy(built, _widened)
         with _default_dtype(torch.float64), DoubleMode(nominal), _NominalDtype(nominal):
-            leaves = walk(forward(wide))
+            leaves = walk(forward(wide, watch))
     except ControlUnavailable:
         raise
     except Exception as error:
@@ -66,19 +93,12 @@ def run_control(built: BuiltModel) -> tuple[Leaf, ...]:
     return leaves
 
 
-def forward(built: BuiltModel) -> Any:
-    """Calls the model once without gradients, its draws seeded, the caller's generator left alone.
-
-    `RuntimeError` if forward wrote to a parameter: the copies of a model share them, so the next run would be wrong.
-    """
-    before = {name: p._version for name, p in built.module.named_parameters()}
+def forward(built: BuiltModel, watch: Watch | None = None) -> Any:
+    """Calls the model once without gradients, its draws seeded, the caller's generator left alone."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(FORWARD_SEED)
-        output = built.module(*built.args, **built.kwargs)
-    written = [name for name, p in built.module.named_parameters() if before.get(name, p._version) != p._version]
-    if written:
-        raise RuntimeError(f"forward writes to the parameter {written[0]}, so no two runs of this model are alike")
-    return output
+        with watch or nullcontext():
+            return built.module(*built.args, **built.kwargs)
 
 
 class DoubleMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -98,11 +118,10 @@ class DoubleMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for i, a in enumerate(args)
         )
         wide_kwargs = {k: _checked(func, v) if k in plan.written else _wide(v) for k, v in kwargs.items()}
-        if plan.reinterprets and _WIDE.get(args[1]) not in (None, args[0].dtype):
-            raise ControlUnavailable(f"no fp64 control: the model reads the bits of a tensor as {args[1]}")
-        if plan.reinterprets and args[0].dtype in (torch.float64, torch.complex128) and args[1] not in _WIDE:
-            raise ControlUnavailable(f"no fp64 control: the model reads the bits of a float as {args[1]}")
-        result = func(*wide_args, **wide_kwargs)
+        if func is torch.ops.aten.view.dtype and wide_args[1] is not args[0].dtype:
+            raise ControlUnavailable(f"no fp64 control: the model reads the bits of {args[0].dtype} as {args[1]}")
+        run = _WITHOUT_FP64.get(func, func)
+        result = run(*wide_args, **wide_kwargs)
         return result if plan.written or plan.is_view else _wide(result)
 
     def _draw(self, func: Any, plan: _Plan, args: Any, kwargs: Any) -> Any:
@@ -128,11 +147,11 @@ class DoubleMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return value
 
 
-class _NominalDtype(TorchFunctionMode):  # type: ignore[no-untyped-call]
+class _NominalDtype(TorchFunctionMode):
     """Answers `x.dtype` with the model's own dtype, and lets `torch.tensor(..., dtype=torch.float32)` keep fp64."""
 
     def __init__(self, nominal: torch.dtype) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.answers = {torch.float64: nominal, torch.complex128: torch.complex64}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -153,6 +172,30 @@ _DTYPE = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
 _FROM_DATA = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor, torch.Tensor.new_tensor})
 
 
+def _grouped_mm(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """`torch._grouped_mm` (experts of a mixture): group g of rows, which ends at offs[g], times matrix g."""
+    if left.dim() == 3 and right.dim() == 3:
+        return torch.bmm(left, right)
+    if left.dim() != 2 or right.dim() != 3 or offs is None or bias is not None:
+        raise ControlUnavailable("no fp64 control: aten::_grouped_mm in a form that only training uses")
+    result = left.new_zeros(left.shape[0], right.shape[2])
+    start = 0
+    for group, end in enumerate(offs.tolist()):
+        result[start:end] = left[start:end] @ right[group]
+        start = end
+    return result
+
+
+_WITHOUT_FP64 = {torch.ops.aten._grouped_mm.default: _grouped_mm}
+"""Ops that PyTorch has no fp64 kernel for, and what computes the same."""
+
+
 def _without_eps(args: Any, kwargs: Any) -> bool:
     return kwargs.get("eps") is None and (len(args) < 4 or args[3] is None)
 
@@ -167,7 +210,6 @@ class _Plan:
     """Whether it returns a view of its first argument: a view of a widened copy would lose what is written to it."""
     draws: bool
     has_dtype: bool
-    reinterprets: bool
 
 
 @cache
@@ -181,9 +223,9 @@ def _plan(func: Any) -> _Plan:
     return _Plan(
         written=frozenset(written),
         is_view=not written and any(r.alias_info is not None for r in returns),
-        draws=torch.Tag.nondeterministic_seeded in func.tags and "dropout" not in func.name(),
+        # Not by the tag `nondeterministic_seeded`: attention carries it for its dropout, and computes besides.
+        draws=func._schema.name.removeprefix("aten::").rstrip("_") in _DRAWS,
         has_dtype=any(a.name == "dtype" for a in arguments),
-        reinterprets=func is torch.ops.aten.view.dtype,
     )
 
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.backends.base import Availability, Backend, Needs, Observation, Work
 from harness.backends.copies import cast, copied_inputs, private_copy
-from harness.backends.double import ControlUnavailable, forward, run_control
+from harness.backends.double import ControlUnavailable, Watch, forward, run_control
 from harness.backends.tree import Leaf, walk
 from model_zoo.spec import BuiltModel
 
@@ -48,21 +48,20 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def run_reference(built: BuiltModel) -> ReferenceRun:
     """Runs the model as it is. What its forward raises passes through."""
     counter = OpCounter()
-    with counter:
-        output = forward(_isolated(built))
-    return ReferenceRun(walk(output), dict(counter.counts))
+    leaves = walk(forward(_isolated(built), counter))
+    return ReferenceRun(leaves, dict(counter.counts))
 
 
-def run_second_path(built: BuiltModel) -> tuple[Leaf, ...]:
+def run_second_path(built: BuiltModel, watch: Watch | None = None) -> tuple[Leaf, ...]:
     """Runs the model on kernels other than the reference's: no oneDNN, another thread count, another memory layout.
 
     Where the model takes no other layout (it calls `view` on what a convolution gave), the layout stays.
     """
     with _second_path_settings():
         try:
-            return walk(forward(private_copy(built, _other_layout)))
+            return walk(forward(private_copy(built, _other_layout), watch))
         except Exception:
-            return walk(forward(_isolated(built)))
+            return walk(forward(_isolated(built), watch))
 
 
 def _isolated(built: BuiltModel) -> BuiltModel:
@@ -75,13 +74,15 @@ def _isolated(built: BuiltModel) -> BuiltModel:
 
 @contextmanager
 def _second_path_settings() -> Iterator[None]:
-    threads = torch.get_num_threads()
+    threads, onednn = torch.get_num_threads(), torch._C._get_mkldnn_enabled()
+    # Not `torch.backends.mkldnn.flags`, which also sets, and warns of, a switch for Intel's GPUs.
+    torch._C._set_mkldnn_enabled(False)
     torch.set_num_threads(2 if threads == 1 else 1)
     try:
-        with torch.backends.mkldnn.flags(enabled=False):
-            yield
+        yield
     finally:
         torch.set_num_threads(threads)
+        torch._C._set_mkldnn_enabled(onednn)
 
 
 def _other_layout(tensor: torch.Tensor) -> torch.Tensor:
@@ -125,6 +126,6 @@ class Reference(Backend):
             run = run_reference(compiled)
             return Observation(run.leaves, run.op_counts)
         path = run_second_path if self.mode == "second-path" else run_control
-        with OpCounter() as counter:
-            leaves = path(compiled)
+        counter = OpCounter()
+        leaves = path(compiled, counter)
         return Observation(leaves, dict(counter.counts))
