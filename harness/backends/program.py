@@ -1,14 +1,17 @@
 """Program: a model exported to an ATen graph, in a form that travels between processes quickly.
 
 `torch.export.save` takes seconds for what a sweep sends a thousand times, so the graph is pickled by PyTorch's own
-`GraphPickler` (private to torch 2.14.1; touched in this file only) without its metadata, and the tensors beside it.
+`GraphPickler` without its metadata, and the tensors beside it. `GraphPickler` and the table of custom ops are private
+to torch 2.14.1; both are touched in this file only.
 """
 
 from __future__ import annotations
 
 import enum
+import importlib
+import importlib.util
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +38,8 @@ class Program:
     """The leaves that the model returned, as `walk` names them; a tensor's place holds `OUTPUT`."""
     op_counts: Mapping[str, int]
     """ATen overloads in the graph, and how often each is called."""
+    op_modules: tuple[str, ...] = ()
+    """Modules that define the graph's custom ops; imported before the graph is unpickled."""
 
     @classmethod
     def capture(cls, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Program:
@@ -66,6 +71,7 @@ class Program:
             outputs=tuple(i for i, spec in enumerate(signature.output_specs) if spec.kind is OutputKind.USER_OUTPUT),
             returns=flat.seen.returns,
             op_counts=op_counts(exported.graph_module),
+            op_modules=_op_modules(exported.graph_module),
         )
 
     def graph_module(self) -> torch.fx.GraphModule:
@@ -74,6 +80,8 @@ class Program:
         from torch.fx._graph_pickler import GraphPickler
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+        for name in self.op_modules:
+            importlib.import_module(name)
         loaded = GraphPickler.loads(self.graph, FakeTensorMode(shape_env=ShapeEnv()))
         assert isinstance(loaded, torch.fx.GraphModule)
         return loaded
@@ -102,8 +110,8 @@ class _Seen:
 class _FlatOutputs(torch.nn.Module):
     """A model that returns its output's tensors as a tuple, so that any structure can be exported.
 
-    torch.export refuses outputs that are no pytree, such as a transformers cache or a dataclass; `walk` takes them apart
-    and names the leaves as it does for the reference.
+    torch.export refuses outputs that are no pytree, such as a transformers cache or a dataclass; `walk` takes them
+    apart and names the leaves as it does for the reference.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -118,7 +126,7 @@ class _FlatOutputs(torch.nn.Module):
 
 
 def _kept(value: Any) -> Any:
-    """What a program keeps of an output's leaf: a constant as it is, of an object that cannot travel its type's name."""
+    """What a program keeps of a leaf: a constant as it is; of an object that cannot travel, the name of its type."""
     if isinstance(value, torch.Tensor):
         return OUTPUT
     return value if isinstance(value, bool | int | float | complex | str) else type(value).__name__
@@ -135,13 +143,30 @@ def _drop_detached_outputs(graph_module: torch.fx.GraphModule) -> None:
 
 def op_counts(graph_module: torch.fx.GraphModule) -> dict[str, int]:
     """ATen overloads that a graph calls, subgraphs included: `{"aten::add.Tensor": 3}`."""
-    counts: Counter[str] = Counter()
+    return dict(Counter(overload_name(overload) for overload in _overloads(graph_module)))
+
+
+def _overloads(graph_module: torch.fx.GraphModule) -> Iterator[torch._ops.OpOverload]:
     for owner in graph_module.modules():
         if isinstance(owner, torch.fx.GraphModule):
             for node in owner.graph.nodes:
-                if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
-                    counts[overload_name(node.target)] += 1
-    return dict(counts)
+                if isinstance(node.target, torch._ops.OpOverload):
+                    yield node.target
+
+
+def _op_modules(graph_module: torch.fx.GraphModule) -> tuple[str, ...]:
+    """Where the graph's ops come from, if not from PyTorch: a custom op's own module, else the package so named."""
+    from torch._library.custom_ops import OPDEFS
+
+    found: set[str] = set()
+    for overload in _overloads(graph_module):
+        name = overload_name(overload)
+        definition = OPDEFS.get(name.partition(".")[0])
+        if definition is not None:
+            found.add(definition._init_fn.__module__)
+        elif overload.namespace not in ("aten", "prim", "prims") and importlib.util.find_spec(overload.namespace):
+            found.add(overload.namespace)
+    return tuple(sorted(found))
 
 
 def overload_name(overload: torch._ops.OpOverload) -> str:
@@ -150,7 +175,8 @@ def overload_name(overload: torch._ops.OpOverload) -> str:
     >>> overload_name(torch.ops.aten.relu.default)
     'aten::relu'
     """
-    return overload.name()
+    name: str = overload.name()  # type: ignore[no-untyped-call]
+    return name
 
 
 def _pickled(graph_module: torch.fx.GraphModule) -> bytes:

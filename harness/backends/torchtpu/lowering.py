@@ -77,7 +77,9 @@ def lower(program: Program) -> Lowered:
 
     graph_module = _for_device(program.graph_module())
     placeholders = [
-        tpu_torch_compile.placeholder(list(value.shape), value.dtype, False) if isinstance(value, torch.Tensor) else value
+        tpu_torch_compile.placeholder(list(value.shape), value.dtype, False)
+        if isinstance(value, torch.Tensor)
+        else value
         for value in program.values
     ]
     with _tracing(), _Recorder() as recorder:
@@ -131,11 +133,11 @@ def _tracing() -> Iterator[None]:
         execution_mode_impl._pop_eager_mode()
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the overloads that reach TorchTPU's kernels, and knows which one raised."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
         self.failed: torch._ops.OpOverload | None = None
 

@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import stablehlo as hlo
 
 
 class NoEqualForm(Exception):
-    """This form of the operation has no rewrite; the message names it."""
+    """Raised for a form of the operation that has no rewrite; the message names it."""
 
 
 def scan_to_while(operation: ir.Operation) -> str:
@@ -54,8 +54,7 @@ def scan_to_while(operation: ir.Operation) -> str:
             moved.move_before(next_step)
         given = list(terminator.operands)
         written = [
-            _write(whole, part, dimension, index)
-            for whole, part in zip(outputs, given[: len(outputs)], strict=True)
+            _write(whole, part, dimension, index) for whole, part in zip(outputs, given[: len(outputs)], strict=True)
         ]
         hlo.return_([next_step.results[0], *given[len(outputs) :], *written])
 

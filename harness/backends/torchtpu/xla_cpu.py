@@ -47,10 +47,17 @@ class XlaCpu:
         return ir.Module.parse(stablehlo, make_ir_context())
 
     def compile(self, module: Any) -> Any:
-        """An executable for one CPU device."""
+        """An executable for one CPU device.
+
+        Not optimised: a model runs once, and compiling costs several times the run. That also leaves the arithmetic
+        as the module states it.
+        """
         from jax._src.lib import xla_client
 
         options = xla_client.CompileOptions()
+        debug = options.executable_build_options.debug_options
+        debug.xla_backend_optimization_level = 0
+        debug.xla_llvm_disable_expensive_passes = True
         devices = xla_client.DeviceList((self.device,))
         return self.client.compile_and_load(module, devices, options)
 
