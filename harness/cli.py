@@ -65,7 +65,6 @@ def check(
 ) -> None:
     """Run one model on one backend and print one page: does it run, which ops, how far from the truth, stage times."""
     from harness.sweep.config import one_model
-    from harness.sweep.run import Listener
     from harness.sweep.run import check as run_check
     from model_zoo.sources import resolve
 
@@ -75,7 +74,7 @@ def check(
     console = _console(stderr=True)
     if console.is_terminal:
         with console.status(f"{model} on {backend} …"):
-            run = run_check(config, Listener())
+            run = run_check(config)
     else:
         run = run_check(config)
     row = run.rows[0].model_copy(update={"cause": _causes(run.rows)[1].get(0)})
@@ -96,11 +95,11 @@ def sweep(
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster; by default Ray runs here.")] = None,
 ) -> None:
     """Run many models on backends, over Ray, and write a run folder with its page."""
-    from reports.terminal import print_summary
-
     from harness.sweep.config import ConfigError, read_config
+    from harness.sweep.run import Listener
     from harness.sweep.run import sweep as run_sweep
     from reports.progress import SweepProgress
+    from reports.terminal import print_summary
 
     loaded = read_config(config)
     if resume and out is None:
@@ -109,9 +108,8 @@ def sweep(
     command = f"calipers sweep {shlex.quote(str(config))} --out {shlex.quote(str(folder))}"
     console = _console(stderr=True)
     with SweepProgress(console) as progress:
-        run, _ = run_sweep(
-            loaded, folder, resume=resume, ray_address=ray_address, command=command, listener=progress.listener()
-        )
+        listener = Listener(progress.planned, progress.row, progress.stopping)
+        run, _ = run_sweep(loaded, folder, resume=resume, ray_address=ray_address, command=command, listener=listener)
     if len(run.rows) < run.info.rows:
         _fail(f"stopped with {len(run.rows)} of {run.info.rows} rows closed; go on with: {command} --resume", code=1)
     page, causes, rows = _write_page(run, folder / "site")
@@ -125,9 +123,8 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write the page; by default RUN/site.")] = None,
 ) -> None:
     """Write the page of a run and print its summary."""
-    from reports.terminal import print_summary
-
     from harness.store import read_run
+    from reports.terminal import print_summary
 
     loaded = read_run(run)
     page, causes, rows = _write_page(loaded, out or run / "site")

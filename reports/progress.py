@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class SweepProgress:
     """Shows done, failing, models per hour and time left. The first interrupt lets rows in flight finish.
 
-    Use as a context manager; `harness.sweep.run.sweep` calls what `listener()` gives.
+    Use as a context manager; its public methods are what a sweep's `Listener` calls.
     """
 
     def __init__(self, console: Console) -> None:

@@ -67,8 +67,10 @@ class Cluster:
     Without an address a Ray of our own runs on this machine and ends with us, however we end.
     """
 
-    def __init__(self, address: str | None = None, search_path: Sequence[str] = ()) -> None:
-        self._address, self._search_path = address, tuple(search_path)
+    def __init__(
+        self, address: str | None = None, search_path: Sequence[str] = (), sources: Sequence[str] = ()
+    ) -> None:
+        self._address, self._search_path, self._sources = address, tuple(search_path), tuple(sources)
         self._scratch = Path(tempfile.mkdtemp(prefix="calipers-"))
         self._count = 0
         self._ours = not ray.is_initialized()
@@ -98,7 +100,7 @@ class Cluster:
         self._count += 1
         name = f"{kind.replace('/', '-')}-{self._count}"
         log = self._scratch / f"{name}.log"
-        settings = Settings(name, str(log), threads, memory_gib, self._search_path)
+        settings = Settings(name, str(log), threads, memory_gib, self._search_path, self._sources)
         # One thread pool size from the first import on; the driver shares out the cores (see driver.py).
         variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         variables |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "TPU_SKIP_MDS_QUERY": "1", "HF_HUB_OFFLINE": "1"}

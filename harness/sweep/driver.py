@@ -100,7 +100,6 @@ class Driver:
         tasks: list[Task],
         journal: Journal,
         on_row: Callable[[Row], None] = lambda row: None,
-        on_idle: Callable[[], None] = lambda: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> Tally:
         """Closes every row of `tasks` in the journal. After `stopping()` no new row is opened."""
@@ -126,7 +125,6 @@ class Driver:
             for call in [c for c in self._calls.values() if time.monotonic() > c.deadline]:
                 del self._calls[call.refs[0]]
                 self._overdue(call)
-            on_idle()
         self._tally.wall_seconds = time.perf_counter() - begin
         return self._tally
 

@@ -22,6 +22,8 @@ class Settings:
     """How much one model may allocate beyond what the worker holds."""
     search_path: tuple[str, ...] = ()
     """Folders from which `python:` models are imported."""
+    sources: tuple[str, ...] = ()
+    """Sources of the models to come."""
 
 
 @dataclass(frozen=True)

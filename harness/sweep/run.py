@@ -31,8 +31,6 @@ class Listener:
     """Number of rows, and those that an earlier session closed."""
     row: Callable[[Row], None] = lambda row: None
     """A row closed."""
-    idle: Callable[[], None] = lambda: None
-    """Called about twice a second."""
     stopping: Callable[[], bool] = lambda: False
     """Whether to open no further row."""
 
@@ -58,10 +56,11 @@ def sweep(
         tasks = [task for t in plan.tasks if (task := _unfinished(t, journal))]
         tally, capability = Tally(), ""
         if tasks:
-            with Cluster(ray_address, search_path=[str(Path.cwd())]) as cluster:
+            sources = dict.fromkeys(task.model.partition(":")[0] for task in tasks)
+            with Cluster(ray_address, search_path=[str(Path.cwd())], sources=list(sources)) as cluster:
                 driver = make_driver(cluster, config, plan)
                 try:
-                    tally = driver.run(tasks, journal, listener.row, listener.idle, listener.stopping)
+                    tally = driver.run(tasks, journal, listener.row, listener.stopping)
                     capability = driver.cpu_capability
                 finally:
                     driver.stop()
@@ -94,11 +93,11 @@ def make_driver(cluster: Cluster, config: SweepConfig, plan: Plan) -> Driver:
     )
 
 
-def check(config: SweepConfig, listener: Listener | None = None) -> Run:
+def check(config: SweepConfig) -> Run:
     """Runs a config in a folder of its own that is gone afterwards: what `calipers check` does."""
     scratch = Path(tempfile.mkdtemp(prefix="calipers-check-"))
     try:
-        run, _ = sweep(config, scratch / "run", listener=listener)
+        run, _ = sweep(config, scratch / "run")
         return run
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -26,7 +26,7 @@ def pack(tensor: torch.Tensor) -> tuple[np.ndarray[Any, Any], str, tuple[int, ..
     import torch
 
     plain = tensor.detach().resolve_conj().resolve_neg()
-    order = sorted(range(plain.dim()), key=lambda d: (-plain.stride(d), d))
+    order = sorted(range(plain.dim()), key=lambda d: (-plain.stride()[d], d))
     dense = plain.permute(order).contiguous()
     flat = dense.reshape(-1).view(torch.uint8).numpy()
     back = tuple(order.index(d) for d in range(plain.dim()))

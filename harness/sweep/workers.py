@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import gc
+import importlib
 import os
 import resource
 import sys
@@ -16,12 +17,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.records import RowKey, Stage, Status
 from harness.sweep.messages import ModelFacts, Outcome, Payload, Settings, Started, Task
+
+if TYPE_CHECKING:
+    from harness.backends.base import Observation
 
 
 class StageClock:
@@ -76,13 +79,13 @@ class ReferenceWorker(Worker):
 
     def start(self) -> Started:
         """Imports what building models takes, so that no model pays for it."""
-        import timm  # noqa: F401
-        import transformers
-
         from harness.sweep.transport import register
+        from model_zoo.sources import source
 
-        transformers.logging.set_verbosity_error()
         register()
+        for name in self._settings.sources:
+            if library := source(name).library:
+                importlib.import_module(library)
         return self._started()
 
     def prepare(self, task: Task) -> tuple[Outcome, Payload | None]:
@@ -160,25 +163,13 @@ class BackendWorker(Worker):
 
     def run(self, key: RowKey, seed: int, payload: Payload) -> tuple[Outcome, Any]:
         """Runs one model and judges it. Device outputs come back, as the second part, only if the verdict fails."""
-        from harness.backends.base import BackendError, Needs, Work
+        from harness.backends.base import BackendError
         from harness.numerics import References, judge
 
-        task = Task(key.model, key.dtype, key.profile, seed, (key,), needs_program=False)
         clock = self._clock()
-        backend = self._backend
         with _peak_memory() as peak, self._limited():
             try:
-                built = None
-                if backend.needs is Needs.MODULE:
-                    with clock.stage(Stage.BUILD):
-                        built = _build(task)
-                work = Work(key, seed, partial(_given, built), payload.program)
-                with clock.stage(Stage.LOWER):
-                    lowered = backend.lower(work)
-                with clock.stage(Stage.COMPILE):
-                    compiled = backend.compile(lowered)
-                with clock.stage(Stage.RUN):
-                    seen = backend.run(compiled)
+                seen = self._observe(key, seed, payload, clock)
                 with clock.stage(Stage.JUDGE):
                     verdict = judge(seen.leaves, References(payload.leaves, payload.control))
             except BackendError as error:
@@ -190,14 +181,12 @@ class BackendWorker(Worker):
                     error.detail,
                     stage_seconds=clock.seconds,
                     peak_memory_mib=peak(),
-                    must_restart=backend.restart_after_error
-                    and error.status not in (Status.UNSUPPORTED_OP, Status.SKIPPED),
+                    must_restart=self._must_restart(error.status),
                 )
                 return failed, None
             except BaseException as error:
                 return _harness_failure(error, clock), None
             finally:
-                work = built = lowered = compiled = None
                 gc.collect()
         outcome = replace(
             _judged(verdict, clock),
@@ -208,7 +197,28 @@ class BackendWorker(Worker):
         )
         if outcome.status is Status.PASS and seen.fallback:
             outcome = replace(outcome, status=Status.PASS_WITH_FALLBACK)
-        return outcome, None if outcome.status and outcome.status.is_pass else seen.leaves
+        return outcome, None if verdict.status.is_pass else seen.leaves
+
+    def _observe(self, key: RowKey, seed: int, payload: Payload, clock: StageClock) -> Observation:
+        """What the backend gives; the model and what became of it are freed on return."""
+        from harness.backends.base import Needs, Work
+
+        task = Task(key.model, key.dtype, key.profile, seed, (key,), needs_program=False)
+        backend, built = self._backend, None
+        if backend.needs is Needs.MODULE:
+            with clock.stage(Stage.BUILD):
+                built = _build(task)
+        work = Work(key, seed, lambda: built or _build(task), payload.program)
+        with clock.stage(Stage.LOWER):
+            lowered = backend.lower(work)
+        with clock.stage(Stage.COMPILE):
+            compiled = backend.compile(lowered)
+        with clock.stage(Stage.RUN):
+            return backend.run(compiled)
+
+    def _must_restart(self, status: Status) -> bool:
+        harmless = (Status.UNSUPPORTED_OP, Status.SKIPPED)
+        return status is Status.OUT_OF_MEMORY or (self._backend.restart_after_error and status not in harmless)
 
 
 def _build(task: Task) -> Any:
@@ -219,10 +229,6 @@ def _build(task: Task) -> Any:
 
     built = build(task.model, task.seed)
     return built if task.dtype == "float32" else cast(built, getattr(torch, task.dtype))
-
-
-def _given(built: Any) -> Any:
-    return built
 
 
 def _judged(verdict: Any, clock: StageClock) -> Outcome:

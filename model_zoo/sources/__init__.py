@@ -23,6 +23,8 @@ class Source(ABC):
     """An origin of models. A subclass says what it has and builds one; the checking is done here."""
 
     name: ClassVar[str]
+    library: ClassVar[str | None] = None
+    """Package that building takes seconds to import; a worker imports it before its first model."""
     can_list: ClassVar[bool] = True
     """Whether `names` can enumerate the source (a user's own modules cannot be listed)."""
 
