@@ -87,9 +87,12 @@
     table = new Tabulator("#table", {
       data: records, index: "id", layout: "fitColumns", maxHeight: "min(74vh, 760px)", rowHeight: 38,
       columns: columns(narrow), columnDefaults: { headerTooltip: false, resizable: false },
+      // The library would draw the rows anew each time they scroll into view, and take the focus from whoever tabs in.
+      autoResize: false,
       initialSort: [{ column: "worst", dir: "desc" }, { column: "rank", dir: "asc" }],
       placeholder: "No row matches these filters.",
     });
+    window.addEventListener("resize", () => table.redraw(true));
     table.on("tableBuilt", () => { keyboard(); wire(); document.documentElement.dataset.ready = "true"; });
   } else {
     document.documentElement.dataset.ready = "true";

@@ -45,6 +45,13 @@ class Page:
         self.js("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", self.find(selector))
         self.find(selector).click()
 
+    def search(self, text: str, shows: str) -> None:
+        """Type into the filter, and wait until the table has drawn what the last key left."""
+        self.find("#search").send_keys(text)
+        self.wait(f"return document.getElementById('search').value === {json.dumps(text)}")
+        self.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+        self.wait(f"return document.getElementById('shown').textContent === {json.dumps(shows)}")
+
     def column(self, field: str) -> list[str]:
         """Texts of the rows that are drawn, in their order."""
         self.wait("return document.querySelector('.tabulator-row, .tabulator-placeholder') !== null")
@@ -70,8 +77,7 @@ def test_loads_from_a_file_without_errors_and_without_requests(page: Page, name:
 
 def test_text_filters_the_table_and_says_how_many(page: Page) -> None:
     page.open()
-    page.find("#search").send_keys("hypot")
-    page.wait("return document.getElementById('shown').textContent === '5 of 62 rows'")
+    page.search("hypot", shows="5 of 62 rows")
     assert set(page.column("op")) == {"aten::hypot.out"}
     page.click("#clear")
     page.wait("return document.getElementById('shown').textContent === '62 rows'")
@@ -79,7 +85,7 @@ def test_text_filters_the_table_and_says_how_many(page: Page) -> None:
 
 def test_a_filter_without_a_match_says_so(page: Page) -> None:
     page.open()
-    page.find("#search").send_keys("no such model")
+    page.search("no such model", shows="0 of 62 rows")
     page.wait("return document.querySelector('.tabulator-placeholder') !== null")
     assert "No row matches" in page.find(".tabulator-placeholder").text
 
@@ -124,16 +130,14 @@ def test_a_message_leads_to_its_failure_even_inside_a_fold(page: Page) -> None:
     page.open(hash="#" + anchors[-1])
     assert page.find("#" + anchors[-1]).is_displayed()
     page.open()
-    page.find("#search").send_keys("gpt2 inductor")
-    page.wait("return document.getElementById('shown').textContent === '1 of 62 rows'")
+    page.search("gpt2 inductor", shows="1 of 62 rows")
     page.click(".tabulator-row [tabulator-field='message'] a")
     page.wait("return document.querySelector('.failure:target h4')?.textContent === 'transformers:gpt2'")
 
 
 def test_a_row_opens_with_its_numbers_and_its_command(page: Page) -> None:
     page.open()
-    page.find("#search").send_keys("llama torchtpu")
-    page.wait("return document.getElementById('shown').textContent === '1 of 62 rows'")
+    page.search("llama torchtpu", shows="1 of 62 rows")
     page.click(".tabulator-row .link.model")
     text = page.find("dialog").text
     assert "calipers check transformers:llama/LlamaForCausalLM --backend torchtpu --mode eager" in text
@@ -142,10 +146,19 @@ def test_a_row_opens_with_its_numbers_and_its_command(page: Page) -> None:
     assert "11 distinct" in text
 
 
+def test_scrolling_to_the_table_keeps_the_focus_in_it(page: Page) -> None:
+    page.open()
+    page.js("document.querySelector('.tabulator-row .link.model').focus()")
+    page.js("window.scrollTo(0, 0)")
+    page.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    page.js("document.getElementById('rows').scrollIntoView({behavior: 'instant'})")
+    page.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert page.js("return document.activeElement.className") == "link model"
+
+
 def test_hostile_text_does_nothing(page: Page) -> None:
     page.open()
-    page.find("#search").send_keys("pwned")
-    page.wait("return document.getElementById('shown').textContent === '2 of 62 rows'")
+    page.search("pwned", shows="2 of 62 rows")
     page.click(".tabulator-row .link.model")
     assert page.js("return window.pwned") is None
     assert page.js("return document.querySelectorAll('img, dialog script, dialog b, #failures i').length") == 0
