@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ALLOWANCE = 6.0
+ALLOWANCE = 4.0
 """Budgets are this many times the tail of the reference's error."""
 SIGMAS = (4.0, 12.0)
 """The tail is the greatest e_ref of the class, but at least and at most so many standard deviations: the least is what
 a Gaussian reaches in 1e4 draws; the most keeps one wild element of the reference from excusing all others."""
-RMS_LIMIT = 6.0
+RMS_LIMIT = 4.0
 """Greatest RMS ratio that passes, a single number that sees errors too even for the per-element test."""
 MORE_PRECISE = 0.5
 """RMS ratio below which the device counts as more precise than the reference."""
@@ -64,8 +64,8 @@ def rounding(dtype: torch.dtype) -> Rounding:
         u=u,
         smallest=info.tiny,
         largest=info.max,
-        element=2.0 if single else 1.0,
-        row=2.0 if single else 0.25,
+        element=1.0 if single else 0.5,
+        row=0.5 if single else 0.25,
         prior=32.0 if single else 1.0,
         blind=64.0 if single else 2.0,
         ill=0.03 if single else 0.3,
@@ -167,26 +167,28 @@ class _Classes:
         return per_class.index_select(0, self._index)
 
     def spread(self, error: Tensor, prior: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Per class of the error: standard deviation, the part of it that is assumed, greatest value.
+        """Per class of the error: standard deviation, the part of it that is only assumed, greatest value.
 
-        A class of few elements knows its own error badly. The fullest class of a small leaf is mixed with the prior;
-        any other small class has at least what the nearest well-known one, scaled to its magnitude, has.
+        A class of few elements knows its own error badly. The fullest class of a small leaf has at least its share of
+        the prior; any other small class at least what the nearest well-known one, scaled to its magnitude, has.
         """
         sigma = self._mean_square(error).sqrt()
         assumed = torch.zeros_like(sigma)
         greatest = torch.zeros_like(sigma).scatter_reduce_(0, self._index, error, "amax")
         known = torch.nonzero(self.count >= min(POPULOUS, float(self.count.max()))).flatten().tolist()
         for i in known:
-            n, expected = float(self.count[i]), prior * float(self.magnitude[i])
-            if n < POPULOUS:
-                assumed[i] = math.sqrt((n * float(sigma[i]) ** 2 + PRIOR_WEIGHT * expected**2) / (n + PRIOR_WEIGHT))
+            if self.count[i] < POPULOUS:
+                share = PRIOR_WEIGHT / (float(self.count[i]) + PRIOR_WEIGHT)
+                assumed[i] = prior * float(self.magnitude[i]) * math.sqrt(share)
+        sigma = torch.maximum(sigma, assumed)
         for i in torch.nonzero(self.count).flatten().tolist():
             if i not in known:
                 below = [j for j in known if j < i]
                 lender = below[-1] if below else known[0]
                 factor = float(self.magnitude[i] / self.magnitude[lender]) if below else 1.0
-                assumed[i] = factor * float(torch.maximum(sigma, assumed)[lender])
-        return torch.maximum(sigma, assumed), assumed, greatest
+                sigma[i] = max(float(sigma[i]), factor * float(sigma[lender]))
+                assumed[i] = factor * float(assumed[lender])
+        return sigma, assumed, greatest
 
     def _mean_square(self, x: Tensor) -> Tensor:
         total = torch.bincount(self._index, weights=x * x, minlength=len(self.count))

@@ -1,0 +1,121 @@
+"""Each kind of value: the right answer passes, a wrong one does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from harness.backends.tree import Leaf
+from harness.numerics import References, Verdict, judge
+from harness.records import NumericClass, Status
+
+
+def verdict(device: Any, reference: Any, control: Any = None) -> Verdict:
+    return judge(
+        [Leaf("", device)], References([Leaf("", reference)], None if control is None else [Leaf("", control)])
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
+def test_integers_and_bools_are_exact(dtype: torch.dtype) -> None:
+    right = torch.tensor([[0, 1, 1], [0, 1, 0]]).to(dtype)
+    wrong = right.clone()
+    wrong[0, 2], wrong[1, 1] = 0, 0
+    found = verdict(wrong, right)
+    assert (found.status, found.metrics.index, found.metrics.elements_over) == (Status.DIVERGENT, (0, 2), 2)
+    assert verdict(right.clone(), right).numeric_class is NumericClass.IDENTICAL
+
+
+def test_large_integers_are_not_compared_through_floats() -> None:
+    right = torch.tensor([2**60])
+    assert verdict(right + 1, right).status is Status.DIVERGENT
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda z: z.conj(), lambda z: z * 1.01, lambda z: torch.complex(z.real, z.imag + 1e-3)]
+)
+def test_complex_is_judged_in_both_parts(wrong: Any) -> None:
+    right = torch.randn(64, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    assert verdict(wrong(right), right, right.to(torch.complex128)).status is Status.DIVERGENT
+    assert verdict(right.clone(), right, right.to(torch.complex128)).numeric_class is NumericClass.IDENTICAL
+
+
+def test_complex_index_is_that_of_the_complex_element() -> None:
+    right = torch.zeros(4, 4, dtype=torch.complex64) + 1
+    wrong = right.clone()
+    wrong[2, 3] += 1j
+    found = verdict(wrong, right)
+    assert (found.metrics.index, found.metrics.elements) == ((2, 3), 16)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("a", "b"), (1, 2), (True, False), (1.0, 1.001), (1 + 2j, 1 - 2j)])
+def test_objects_and_numbers(right: Any, wrong: Any) -> None:
+    assert verdict(wrong, right).status is Status.DIVERGENT
+    assert verdict(right, right).status is Status.PASS
+
+
+def test_type_of_an_object_counts() -> None:
+    assert verdict(1, 1.0).status is Status.CONTRACT
+    assert verdict("1", 1).status is Status.CONTRACT
+
+
+def test_objects_without_equality_are_compared_by_type() -> None:
+    class Plain:
+        pass
+
+    @dataclass(frozen=True)
+    class Valued:
+        number: int
+
+    assert verdict(Plain(), Plain()).status is Status.PASS
+    assert verdict(Plain(), Valued(1)).status is Status.CONTRACT
+    assert verdict(Valued(1), Valued(2)).status is Status.DIVERGENT
+
+
+def test_empty_tensors_pass_and_their_shape_counts() -> None:
+    assert verdict(torch.ones(0, 3), torch.ones(0, 3), torch.ones(0, 3).double()).status is Status.PASS
+    assert verdict(torch.ones(0, 4), torch.ones(0, 3)).status is Status.CONTRACT
+
+
+def test_zero_dimensional_tensors() -> None:
+    right = torch.tensor(2.5)
+    found = verdict(torch.tensor(2.501), right, right.double())
+    assert (found.status, found.metrics.index) == (Status.DIVERGENT, ())
+    assert verdict(torch.tensor(2.5000005), right, right.double()).status is Status.PASS
+
+
+@pytest.mark.parametrize("layout", ["transposed", "strided", "channels_last", "expanded"])
+def test_memory_layout_is_no_difference_and_hides_none(layout: str) -> None:
+    base = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    laid: Tensor = {
+        "transposed": base.transpose(2, 3),
+        "strided": base[..., ::2],
+        "channels_last": base.contiguous(memory_format=torch.channels_last),
+        "expanded": base[:1].expand(4, 3, 8, 8),
+    }[layout]
+    plain = laid.clone(memory_format=torch.contiguous_format)
+    assert verdict(laid, plain, plain.double()).numeric_class is NumericClass.IDENTICAL
+    plain[0, 1, 2, 3] += 1
+    found = verdict(laid, plain)
+    assert (found.status, found.metrics.index) == (Status.DIVERGENT, (0, 1, 2, 3))
+
+
+def test_transposed_values_of_the_same_shape_are_found() -> None:
+    right = torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
+    assert verdict(right.T, right, right.double()).status is Status.DIVERGENT
+
+
+def test_sign_of_zero_is_not_identical_but_passes() -> None:
+    zeros = torch.zeros(8)
+    assert verdict(-zeros, zeros, zeros.double()).numeric_class is NumericClass.WITHIN_BUDGET
+    assert verdict(zeros.clone(), zeros, zeros.double()).numeric_class is NumericClass.IDENTICAL
+
+
+def test_subnormals_may_be_flushed_and_normal_numbers_not() -> None:
+    subnormal, normal = torch.full((8,), 1e-40), torch.full((8,), 1e-30)
+    assert verdict(subnormal * 0, subnormal, subnormal.double()).status is Status.PASS
+    assert verdict(normal * 0, normal, normal.double()).status is Status.DIVERGENT
