@@ -84,6 +84,9 @@ class Program:
             importlib.import_module(name)
         loaded = GraphPickler.loads(self.graph, FakeTensorMode(shape_env=ShapeEnv()))
         assert isinstance(loaded, torch.fx.GraphModule)
+        for owner in loaded.modules():
+            if isinstance(owner, torch.fx.GraphModule):
+                owner.recompile()  # the pickle holds the graph without its code
         return loaded
 
     def returned(self, flat: Sequence[Any]) -> tuple[Leaf, ...]:

@@ -35,7 +35,7 @@ TORCH_TPU = "0.2.0"
 MATH_ATTENTION = "scaled_dot_product_attention -> its MATH form: XLA:CPU cannot run the fused Pallas kernel"
 
 _NOT_IMPLEMENTED = re.compile(r"operator '(?P<op>[\w:.]+)' is not implemented for TPU")
-_NEEDS_CLIENT = "failed to retrieve the PjRt client"
+_NEEDS_CLIENT = re.compile("failed to retrieve the PjRt client|failed to initialize the PjRt plugin")
 _NEEDS_VALUES = "cannot record EventSnapshot during an FX trace"
 
 
@@ -73,26 +73,50 @@ def load() -> None:
 
 def lower(program: Program) -> Lowered:
     """Lowers a program; `BackendError` with TorchTPU's own message and the op it could not lower."""
-    from torch_tpu._internal.compile import tpu_torch_compile
-
     graph_module = _for_device(program.graph_module())
-    placeholders = [
-        tpu_torch_compile.placeholder(list(value.shape), value.dtype, False)
-        if isinstance(value, torch.Tensor)
-        else value
-        for value in program.values
-    ]
-    with _tracing(), _Recorder() as recorder:
-        try:
-            outputs = _interpret(graph_module, placeholders)
-        except Exception as error:
-            raise _classified(error, recorder.failed) from error
+    arguments = [_Argument.of(value) for value in program.values if isinstance(value, torch.Tensor)]
     with _tracing():
-        arguments = [p for p in placeholders if isinstance(p, torch.Tensor)]
+        given = iter([argument.on_device() for argument in arguments])
+        inputs = [next(given) if isinstance(value, torch.Tensor) else value for value in program.values]
+        with _Recorder() as recorder:
+            try:
+                outputs = _interpret(graph_module, inputs)
+            except Exception as error:
+                raise _classified(error, recorder.failed) from error
         return _built(program, arguments, outputs, recorder.counts)
 
 
-def _built(program: Program, arguments: list[torch.Tensor], outputs: Any, counts: Counter[str]) -> Lowered:
+@dataclass(frozen=True)
+class _Argument:
+    """An argument of the lowered module. Its memory is dense there; the graph sees it in the tensor's own strides."""
+
+    dense: torch.Tensor
+    """The tensor, its dimensions in the order in which they lie in memory."""
+    placeholder: torch.Tensor
+    """What stands for it on the device."""
+    order: tuple[int, ...]
+    """Dimension of the tensor -> dimension of `dense`."""
+
+    @classmethod
+    def of(cls, value: torch.Tensor) -> _Argument:
+        from torch_tpu._internal.compile import tpu_torch_compile
+
+        in_memory = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
+        dense = value.permute(in_memory)
+        if not dense.is_contiguous():  # overlapping or with holes: it would lie contiguous on a device, too
+            in_memory, dense = list(range(value.dim())), value.contiguous()
+        placeholder = tpu_torch_compile.placeholder(list(dense.shape), dense.dtype, False)
+        return cls(dense, placeholder, tuple(in_memory.index(d) for d in range(value.dim())))
+
+    def on_device(self) -> torch.Tensor:
+        """The tensor on the device, in its own strides.
+
+        A clone, as in TorchTPU's own fx_to_mlir: an op that writes to its input must not write to the placeholder.
+        """
+        return self.placeholder.clone().permute(self.order)
+
+
+def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: Counter[str]) -> Lowered:
     from torch_tpu._internal.compile import tpu_torch_compile
 
     results: list[torch.Tensor] = []
@@ -101,22 +125,20 @@ def _built(program: Program, arguments: list[torch.Tensor], outputs: Any, counts
         on_device = isinstance(value, torch.Tensor) and value.device.type == "tpu"
         slots.append(Result(len(results)) if on_device else value)
         results += [value] if on_device else []
-    module = tpu_torch_compile.build_mlir(results, arguments)
+    module = tpu_torch_compile.build_mlir(results, [argument.placeholder for argument in arguments])
     attention = any("scaled_dot_product" in name for name in program.op_counts)
     return Lowered(
         stablehlo=tpu_torch_compile.serialize_mlir_text(module),
-        arguments=tuple(v for v in program.values if isinstance(v, torch.Tensor)),
+        arguments=tuple(argument.dense for argument in arguments),
         outputs=tuple(slots),
         executed=dict(counts),
         substituted=(MATH_ATTENTION,) if attention else (),
     )
 
 
-def _interpret(graph_module: torch.fx.GraphModule, placeholders: Sequence[Any]) -> Any:
+def _interpret(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
     from torch_tpu._internal.export.export import EagerLikeFxInterpreter
 
-    # Clones, as in TorchTPU's own fx_to_mlir: an op that writes to its input must not write to the placeholder.
-    inputs = [p.clone() if isinstance(p, torch.Tensor) else p for p in placeholders]
     return EagerLikeFxInterpreter(graph_module).run(*inputs)
 
 
@@ -177,7 +199,7 @@ def _classified(error: Exception, failed: torch._ops.OpOverload | None) -> Backe
     missing = _NOT_IMPLEMENTED.search(message)
     if missing:
         return BackendError(Status.UNSUPPORTED_OP, message, op=missing["op"], detail=detail)
-    if _NEEDS_CLIENT in message:
+    if _NEEDS_CLIENT.search(message):
         reason = f"limit of the route, not of TorchTPU: {op} asks for a device while it is lowered"
         return BackendError(Status.SKIPPED, reason, op=op, detail=detail)
     if failed is not None and _depends_on_data(failed):
