@@ -17,7 +17,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from model_zoo import reduce_names as names
 from model_zoo.reduce_overrides import LINKS, OVERRIDES, SECTIONS, STOCK
@@ -87,7 +87,7 @@ class _Plan:
         return self.tokens.get(value, value) if _is_int(value) else value
 
 
-def _is_int(value: Any) -> bool:
+def _is_int(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -174,6 +174,8 @@ def _derived(config: Any) -> set[str]:
         and not isinstance(getattr(config, f.name), str | bool | None)
         and not f.name.startswith("_out")
         and f.name not in names.GIVEN
+        and not names.INDICES.search(f.name)
+        and not names.KV_HEADS.fullmatch(f.name)
     }
 
 
@@ -304,7 +306,7 @@ def _indices(config: Any, values: dict[str, Any], layers: int, kept: int) -> Non
     for name, value in values.items():
         if names.INDICES.search(name) and layers > kept:
             if isinstance(value, list | tuple) and all(_is_int(v) for v in value):
-                values[name] = type(value)(dict.fromkeys(_index(v, layers, kept) for v in value))
+                values[name] = type(value)(_index(v, layers, kept) for v in value)
             elif _is_int(value):
                 values[name] = _index(value, layers, kept)
 

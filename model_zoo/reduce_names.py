@@ -52,6 +52,8 @@ HEADS_STEM = re.compile(r"(num_)?(self_|cross_)?attention_heads|n_heads?$|num_he
 KV_HEADS = re.compile(r"(\w+_)?num_key_value_heads|num_kv_heads")
 EXPERTS = re.compile(r"(moe_)?num_(local_|routed_)?experts|n_routed_experts|moe_num_experts|zero_expert_num")
 EXPERTS_USED = re.compile(r"num_experts_per_tok(en)?|moe_k|moe_topk|top_k_experts|moe_top_k|num_selected_experts")
-INDICES = re.compile(r"ind(ices|exes)$|_layer_ids$|^extract_layers$|^vision_feature_layer$|insert_layer_id|target_layers")
+INDICES = re.compile(
+    r"ind(ices|exes)$|_layer_ids$|^extract_layers$|^vision_feature_layer$|insert_layer_id|target_layers"
+)
 IMAGE = re.compile(r"(\w+_)?image_size|img_size|input_resolution|resolution")
 TOKEN = re.compile(r"token_(id|index|idx)s?$|_token$|_ids?$|(bos|eos|pad|unk|mask|sep|cls)_(index|token)$")

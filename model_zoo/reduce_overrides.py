@@ -11,8 +11,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "informer": _SERIES,
     "time_series_transformer": _SERIES,
     "blip-2": {"image_token_index": 500},  # None by default
-    "align": {"projection_dim": 640},
-    "align_vision_model": {"width_coefficient": 0.5, "depth_coefficient": 0.25, "hidden_dim": 640, "image_size": 64},
+    "align": {"projection_dim": 80},  # the width of the last stage, 320, times width_coefficient
+    "align_vision_model": {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 640, "image_size": 64},
     "bros": {"hidden_size": 128},  # a quarter of it, in eight coordinates, must be even
     "deepseek_v2": {"num_experts_per_tok": 2},  # None by default
     "dots1": {  # None by default
@@ -47,6 +47,7 @@ STOCK: dict[str, tuple[str, ...]] = {
 LINKS: dict[str, dict[str, str]] = {
     "granite_speech": {"projector_config.encoder_hidden_size": "encoder_config.hidden_dim"},
     "granite_speech_plus": {"projector_config.encoder_hidden_size": "encoder_config.hidden_dim"},
+    "llama4": {"vision_config.vision_output_dim": "vision_config.projector_output_dim"},
     "ovis2": {"hidden_size": "text_config.hidden_size"},
     "qwen2_vl": {"vision_config.hidden_size": "text_config.hidden_size"},
 }

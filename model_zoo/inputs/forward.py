@@ -44,7 +44,9 @@ def inputs_for(module: torch.nn.Module, config: Any, seed: int) -> Inputs:
             continue
         return Inputs(call.made, modality_of(call.made))
     reason = " ".join(str(first).split())[:200] or repr(first)
-    raise InputsUnknown(f"no inputs found that {type(module).__name__}.forward accepts: {type(first).__name__}: {reason}")
+    raise InputsUnknown(
+        f"no inputs found that {type(module).__name__}.forward accepts: {type(first).__name__}: {reason}"
+    )
 
 
 def accepted_by(module: torch.nn.Module) -> dict[str, bool]:

@@ -211,8 +211,10 @@ def future_values(call: Call) -> torch.Tensor:
 
 def grid_positions(call: Call) -> torch.Tensor:
     """(x, y) of 4 x 4 patches: (batch, 16, 2)."""
-    return torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="xy"), -1).reshape(1, 16, 2).repeat(
-        BATCH, 1, 1
+    return (
+        torch.stack(torch.meshgrid(torch.arange(4), torch.arange(4), indexing="xy"), -1)
+        .reshape(1, 16, 2)
+        .repeat(BATCH, 1, 1)
     )
 
 
@@ -291,7 +293,9 @@ CORE: dict[str, Maker] = {
 
 REQUIRED: dict[str, Maker] = {
     "pixel_values_videos": lambda call: call.draw.normal(
-        BATCH, call.facts.vision.number("frames_per_clip", "num_frames", default=4), call.facts.vision.channels,
+        BATCH,
+        call.facts.vision.number("frames_per_clip", "num_frames", default=4),
+        call.facts.vision.channels,
         *call.facts.vision.image,
     ),  # fmt: skip
     "inputs_embeds": _features("hidden_size", "d_model"),

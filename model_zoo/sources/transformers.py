@@ -1,4 +1,4 @@
-"""Models of the installed transformers release, by model type: `transformers:bert`, `transformers:llama/LlamaForCausalLM`.
+"""Models of the installed transformers release: `transformers:bert`, `transformers:llama/LlamaForCausalLM`.
 
 Everything is built from a reduced config with random weights; nothing is fetched.
 """
@@ -42,9 +42,7 @@ class TransformersSource(Source):
         config = plain(reduce_config(stock_config(model_type, model_class)))
         module = model_class(config).float().eval()
         inputs = inputs_for(module, config, seed)
-        return BuiltModel(
-            spec, module, (), inputs.kwargs, family=model_type, modality=inputs.modality, reduced=True
-        )
+        return BuiltModel(spec, module, (), inputs.kwargs, family=model_type, modality=inputs.modality, reduced=True)
 
 
 def stock_config(model_type: str, model_class: Any = None) -> Any:
@@ -58,7 +56,7 @@ def stock_config(model_type: str, model_class: Any = None) -> Any:
 
 
 def plain(config: Any) -> Any:
-    """Switches off what a plain forward pass does not need: caches among the outputs, dropped layers, pretrained parts."""
+    """Switches off what a plain forward pass does not need: caches among the outputs, pretrained parts."""
     for part in tree(config):
         for name, value in (("use_cache", False), ("use_mems_eval", False), ("use_pretrained_backbone", False)):
             if hasattr(part, name):
