@@ -34,15 +34,8 @@ FORWARD_SEED = 0
 """Seed of the global generator during every forward: a model that draws in forward draws the same in all runs."""
 
 _DRAWS = frozenset(
-    [
-        "bernoulli",
-        "cauchy",
-        "exponential",
-        "geometric",
-        "log_normal",
-        "multinomial",
-        "normal",
-        "normal_functional",
+    {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "normal_functional"}
+    | {
         "poisson",
         "rand",
         "rand_like",
@@ -53,7 +46,7 @@ _DRAWS = frozenset(
         "random",
         "randperm",
         "uniform",
-    ]
+    }
 )
 """Ops whose result is a random draw and nothing else."""
 

@@ -54,7 +54,7 @@ class HardCasts(nn.Module):
         normed = x.float()
         normed = (normed * torch.rsqrt(normed.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
         with torch.autocast("cpu", enabled=False):
-            angles = torch.arange(x.shape[-2], dtype=torch.float32)[:, None] * self.inv_freq[None].float()  # type: ignore[operator, index]
+            angles = torch.arange(x.shape[-2], dtype=torch.float32)[:, None] * self.inv_freq[None].float()  # type: ignore[index]
             rotation = torch.cat([angles.cos(), angles.sin()], -1).to(dtype=x.dtype)
         shares = F.softmax(normed * rotation, dim=-1, dtype=torch.float32).type_as(x)
         return shares @ self.weight.t().float().to(x.dtype)
@@ -62,8 +62,8 @@ class HardCasts(nn.Module):
 
 def test_hard_casts_do_not_round() -> None:
     model = built(HardCasts(), torch.randn(2, 5, 16))
-    x, weight = model.args[0].double().numpy(), model.module.weight.double().numpy()  # type: ignore[operator, union-attr]
-    freq = model.module.inv_freq.double().numpy()  # type: ignore[operator, union-attr]
+    x, weight = model.args[0].double().numpy(), model.module.weight.double().numpy()  # type: ignore[operator]
+    freq = model.module.inv_freq.double().numpy()  # type: ignore[operator]
     normed = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
     angles = np.arange(5.0)[:, None] * freq[None]
     logits = normed * np.concatenate([np.cos(angles), np.sin(angles)], -1)

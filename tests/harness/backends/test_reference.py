@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import nn
 
@@ -86,7 +87,8 @@ def test_draws_in_forward_are_the_same_in_every_run() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_second_path_takes_another_layout_and_no_onednn() -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_second_path_takes_another_layout_one_thread_and_no_onednn(threads: int) -> None:
     seen = []
 
     def look(x: torch.Tensor) -> torch.Tensor:
@@ -94,11 +96,15 @@ def test_the_second_path_takes_another_layout_and_no_onednn() -> None:
         return x
 
     model = built(Function(look), torch.randn(2, 3, 4, 4))
-    run_reference(model)
-    threads = torch.get_num_threads()
-    run_second_path(model)
-    assert seen == [(True, threads, True), (False, 2 if threads == 1 else 1, False)]
-    assert (torch.get_num_threads(), torch._C._get_mkldnn_enabled()) == (threads, True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        run_reference(model)
+        run_second_path(model)
+        assert seen == [(True, threads, True), (False, 1, False)]
+        assert (torch.get_num_threads(), torch._C._get_mkldnn_enabled()) == (threads, True)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_second_path_agrees_up_to_rounding_and_is_not_the_same_run() -> None:
