@@ -151,7 +151,7 @@ def _write_page(run: Run, folder: Path) -> tuple[Path, list[Cause], list[Row]]:
 
     causes, ids = _causes(run.rows)
     rows = [row.model_copy(update={"cause": ids.get(index)}) for index, row in enumerate(run.rows)]
-    page = write_site(folder, run.info, rows, causes)
+    page = write_site(folder, run.info, rows, causes, open_keys=run.open)
     write_causes(run.path, causes)
     return page, causes, rows
 

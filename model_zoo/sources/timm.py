@@ -43,6 +43,7 @@ class TimmSource(Source):
     """
 
     name: ClassVar[str] = "timm"
+    library: ClassVar[str | None] = "timm"
 
     def names_impl(self) -> Sequence[str]:
         """Read from timm's source: importing it takes seconds, which a driver need not wait for."""

@@ -22,6 +22,7 @@ class TransformersSource(Source):
     """Base models by model type, and any class of a type's modeling module as `type/ClassName`."""
 
     name: ClassVar[str] = "transformers"
+    library: ClassVar[str | None] = "transformers"
 
     def names_impl(self) -> Sequence[str]:
         """Model types with a PyTorch base model, and `type/ClassName` for every class of an auto mapping."""
