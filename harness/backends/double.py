@@ -113,6 +113,11 @@ class DoubleMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wide_kwargs = {k: _checked(func, v) if k in plan.written else _wide(v) for k, v in kwargs.items()}
         if func is torch.ops.aten.view.dtype and wide_args[1] is not args[0].dtype:
             raise ControlUnavailable(f"no fp64 control: the model reads the bits of {args[0].dtype} as {args[1]}")
+        if func in _CLAMPS_TO_DTYPE:
+            limit = torch.finfo(self.nominal).max
+            defaults = {"posinf": limit, "neginf": -limit}
+            named = dict(zip(("nan", "posinf", "neginf"), wide_args[1:], strict=False)) | wide_kwargs
+            wide_args, wide_kwargs = wide_args[:1], defaults | {k: v for k, v in named.items() if v is not None}
         run = _WITHOUT_FP64.get(func, func)
         result = run(*wide_args, **wide_kwargs)
         return result if plan.written or plan.is_view else _wide(result)
@@ -184,6 +189,9 @@ def _grouped_mm(
         start = end
     return result
 
+
+_CLAMPS_TO_DTYPE = frozenset({torch.ops.aten.nan_to_num.default, torch.ops.aten.nan_to_num_.default})
+"""Ops that replace infinity by the greatest number of the dtype, which must be the model's dtype."""
 
 _WITHOUT_FP64 = {torch.ops.aten._grouped_mm.default: _grouped_mm}
 """Ops that PyTorch has no fp64 kernel for, and what computes the same."""

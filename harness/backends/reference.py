@@ -34,7 +34,9 @@ class ReferenceRun:
 
 
 class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the ATen overloads that reach a kernel."""
+    """Counts the ATen overloads that reach a kernel; a higher-order op (`torch.cond`) counts as one."""
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -86,30 +86,12 @@ def test_the_output_depends_on_the_seed_and_on_no_process() -> None:
     assert not torch.equal(next(one.module.parameters()), next(other.module.parameters()))
 
 
+# fmt: off
 _SMALL = [
-    r"test",
-    r"atto",
-    r"femto",
-    r"zepto",
-    r"pico",
-    r"nano",
-    r"xxs",
-    r"xxtiny",
-    r"xtiny",
-    r"tiny",
-    r"mini",
-    r"micro",
-    r"xs",
-    r"lite",
-    r"050",
-    r"00[24]",
-    r"small",
-    r"_s(?![a-z])",
-    r"b0",
-    r"[a-z_]0",
-    r"r?1[89](?!\d)",
-    r"26",
+    "test", "atto", "femto", "zepto", "pico", "nano", "xxs", "xxtiny", "xtiny", "tiny", "mini", "micro", "xs",
+    "lite", "050", "00[24]", "small", "_s(?![a-z])", "b0", "[a-z_]0", r"r?1[89](?!\d)", "26",
 ]
+# fmt: on
 _LARGE = (
     r"(medium|base|large|huge|giant|gigantic|xlarge|xxlarge|so\d+m2?|[1-9]b|_x?x?l2?|_b|_m|b[5-9]|_x|1\d[1-9]|[2-9]\d\d[a-z]*"
     r"|1024|1280|1536)(?![a-z0-9])"

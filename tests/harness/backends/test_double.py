@@ -117,6 +117,14 @@ def test_an_epsilon_taken_from_the_dtype_is_the_models() -> None:
         torch.testing.assert_close(F.rms_norm(x.double(), (4,)), truth, rtol=1e-3, atol=0)
 
 
+def test_infinity_becomes_the_models_greatest_number() -> None:
+    found = control(
+        lambda x: torch.cat([x.nan_to_num(), x.nan_to_num(0, 7.0)]), torch.tensor([float("inf"), float("-inf")])
+    )
+    greatest = torch.finfo(torch.float32).max
+    assert found.tolist() == [greatest, -greatest, 7.0, -greatest]
+
+
 def test_integers_divide_in_fp64() -> None:
     assert control(lambda x: x + torch.arange(4) / 3, torch.zeros(4))[1].item() == 1 / 3
 

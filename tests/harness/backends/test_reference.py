@@ -35,6 +35,12 @@ def test_it_counts_the_overloads_that_ran() -> None:
     assert run.op_counts == {"aten::relu": 2, "aten::mul.Tensor": 1, "aten::add.Tensor": 1}
 
 
+def test_a_higher_order_op_runs_and_counts_as_one() -> None:
+    run = run_reference(built(Function(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))), torch.ones(1)))
+    assert run.op_counts["cond"] == 1
+    assert run.leaves[0].value.item() == pytest.approx(0.8414710)
+
+
 def test_counting_changes_no_bit() -> None:
     torch.manual_seed(0)
     attention = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
