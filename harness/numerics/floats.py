@@ -96,10 +96,11 @@ class FloatPair(TensorPair):
             max_rel=difference / greatest if greatest else None,
             cosine=float(device @ reference) / norms if norms else None,
         )
-        status, kind = self._decide(metrics, allowed)
+        identical = not difference and torch.equal(torch.signbit(device), torch.signbit(reference))
+        status, kind = self._decide(metrics, allowed, identical)
         return self.verdict(status, kind, metrics, "" if status is Status.PASS else _message(status, metrics))
 
-    def _decide(self, metrics: Metrics, allowed: Budget) -> tuple[Status, NumericClass]:
+    def _decide(self, metrics: Metrics, allowed: Budget, identical: bool) -> tuple[Status, NumericClass]:
         """Status and class from the numbers."""
         ratio = metrics.rms_ratio or 0.0
         ill = allowed.relative > self.kind.ill
@@ -109,7 +110,7 @@ class FloatPair(TensorPair):
             return Status.REFERENCE_SUSPECT, NumericClass.MORE_PRECISE
         if ill:
             return Status.ILL_CONDITIONED, NumericClass.ILL_CONDITIONED
-        if not metrics.max_abs and _same_bits(dense(self.values.device), dense(self.values.reference)):
+        if identical:
             return Status.PASS, NumericClass.IDENTICAL
         return Status.PASS, NumericClass.MORE_PRECISE if ratio < MORE_PRECISE else NumericClass.WITHIN_BUDGET
 
@@ -143,11 +144,6 @@ def flat64(value: Tensor) -> Tensor:
 def _code(x: Tensor) -> Tensor:
     """0 where finite, 1 NaN, 2 inf, 3 -inf."""
     return torch.isnan(x).to(torch.int8) + 2 * torch.isposinf(x).to(torch.int8) + 3 * torch.isneginf(x).to(torch.int8)
-
-
-def _same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two equal tensors have the same signs of zero too."""
-    return a.is_complex() or torch.equal(torch.signbit(a), torch.signbit(b))
 
 
 def _message(status: Status, metrics: Metrics) -> str:

@@ -222,7 +222,8 @@ def _has_equality(kind: type) -> bool:
 def _equal(a: Any, b: Any) -> bool:
     """`==`; False too where that raises or has no truth value."""
     try:
-        return bool(a == b)
+        same = a == b
+        return bool(same.all() if hasattr(same, "all") else same)  # an array compares element by element
     except Exception:
         return False
 

@@ -76,6 +76,18 @@ def test_objects_without_equality_are_compared_by_type() -> None:
     assert verdict(Valued(1), Valued(2)).status is Status.DIVERGENT
 
 
+def test_arrays_are_compared_element_by_element() -> None:
+    right = torch.arange(3).numpy()
+    assert verdict(right.copy(), right).status is Status.PASS
+    assert verdict(right + 1, right).status is Status.DIVERGENT
+
+
+def test_float8_is_judged() -> None:
+    right = torch.linspace(0.1, 2, 16).to(torch.float8_e4m3fn)
+    assert verdict(right.clone(), right).numeric_class is NumericClass.IDENTICAL
+    assert verdict((-right.float()).to(right.dtype), right).status is Status.DIVERGENT
+
+
 def test_empty_tensors_pass_and_their_shape_counts() -> None:
     assert verdict(torch.ones(0, 3), torch.ones(0, 3), torch.ones(0, 3).double()).status is Status.PASS
     assert verdict(torch.ones(0, 4), torch.ones(0, 3)).status is Status.CONTRACT
