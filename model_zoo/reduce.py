@@ -157,7 +157,7 @@ def _reduced(config: Any, plan: _Plan) -> Any:
 def _completed(config: Any) -> Any:
     """Fills what the release leaves None although the model needs it."""
     own = vars(config)
-    heads, width = getattr(config, "num_attention_heads", None), getattr(config, "hidden_size", None)
+    heads, width = (own.get(config.attribute_map.get(n, n)) for n in ("num_attention_heads", "hidden_size"))
     if "num_key_value_heads" in own and own["num_key_value_heads"] is None and _is_int(heads):
         config.num_key_value_heads = heads
     if "head_dim" in own and own["head_dim"] is None and _is_int(heads) and _is_int(width):
@@ -285,9 +285,7 @@ def _experts(values: dict[str, Any]) -> None:
         if _is_int(value):
             if names.EXPERTS.fullmatch(name):
                 values[name] = min(value, EXPERTS)
-            elif names.EXPERTS_USED.fullmatch(name):
-                values[name] = min(value, 2)
-            elif name in ("n_group", "num_expert_group", "n_groups"):
+            elif names.EXPERTS_USED.fullmatch(name) or name in ("n_group", "num_expert_group", "n_groups"):
                 values[name] = min(value, 2)
             elif name == "topk_group":
                 values[name] = min(value, 1)
@@ -304,7 +302,7 @@ def _indices(config: Any, values: dict[str, Any], layers: int, kept: int) -> Non
         elif len(out) > 1 or out != [stages]:
             values["out_indices"] = out
     for name, value in values.items():
-        if names.INDICES.search(name) and layers > kept:
+        if names.INDICES.search(name) and name != "out_indices" and layers > kept:
             if isinstance(value, list | tuple) and all(_is_int(v) for v in value):
                 values[name] = type(value)(_index(v, layers, kept) for v in value)
             elif _is_int(value):
@@ -337,6 +335,8 @@ def _rope(config: Any, values: dict[str, Any]) -> None:
     rope = values.get("rope_parameters")
     if not isinstance(rope, dict):
         return
+    if config.model_type in SECTIONS:
+        rope = {**SECTIONS[config.model_type], **rope}
     stock = getattr(config, "head_dim", None) or _per_head(vars(config), config)
     new = values.get("head_dim") or _per_head(values, config)
     if not (_is_int(stock) and _is_int(new)):
@@ -346,15 +346,14 @@ def _rope(config: Any, values: dict[str, Any]) -> None:
         if isinstance(value, dict):
             return {k: scaled(k, v) for k, v in value.items()}
         if key.endswith("_section") and isinstance(value, list | tuple):
-            parts = [max(1, v * new // stock) for v in value]
-            parts[0] += sum(value) * new // stock - sum(parts)
+            half = int(new * rope.get("partial_rotary_factor", 1.0)) // 2
+            parts = [max(1, v * half // sum(value)) for v in value]
+            parts[0] += half - sum(parts)
             return type(value)(parts)
         if key in ("short_factor", "long_factor") and isinstance(value, list | tuple):
             return type(value)(value[: len(value) * new // stock])
         return value
 
-    if config.model_type in SECTIONS:
-        rope = {**SECTIONS[config.model_type], **rope}
     values["rope_parameters"] = scaled("", rope)
 
 
@@ -366,6 +365,8 @@ def _details(values: dict[str, Any]) -> None:
         elif name == "rotary_dim" and _is_int(value):
             heads, width = (next((values[n] for n in ns if n in values), 0) for ns in (("n_head",), names.HIDDEN))
             values[name] = min(value, width // heads) if heads and width else value
+        elif name == "mamba_n_heads":
+            values[name] = values["mamba_expand"] * values["hidden_size"] // values["mamba_d_head"]
         elif name == "mm_tokens_per_image":
             values[name] = 4
         elif name == "image_grid_pinpoints" and value and hasattr(values.get("vision_config"), "image_size"):
@@ -376,4 +377,4 @@ def _details(values: dict[str, Any]) -> None:
 def _per_head(values: dict[str, Any], config: Any) -> int | None:
     width = values.get(config.attribute_map.get("hidden_size", "hidden_size"))
     heads = values.get(config.attribute_map.get("num_attention_heads", "num_attention_heads"))
-    return width // heads if _is_int(width) and _is_int(heads) and heads else None  # type: ignore[operator]
+    return width // heads if _is_int(width) and _is_int(heads) and heads else None

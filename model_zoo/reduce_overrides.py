@@ -6,6 +6,8 @@ from typing import Any
 
 _SERIES: dict[str, Any] = {"prediction_length": 8, "context_length": 16}  # None by default: the user's to choose
 
+_GROUPS: dict[str, Any] = {"base_channels": 32}  # its GroupNorm has 32 groups
+
 OVERRIDES: dict[str, dict[str, Any]] = {
     "autoformer": _SERIES,
     "informer": _SERIES,
@@ -15,6 +17,14 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "align_vision_model": {"width_coefficient": 0.25, "depth_coefficient": 0.25, "hidden_dim": 640, "image_size": 64},
     "bros": {"hidden_size": 128},  # a quarter of it, in eight coordinates, must be even
     "deepseek_v2": {"num_experts_per_tok": 2},  # None by default
+    "apertus1p5_vision_tokenizer": _GROUPS,
+    "chameleon_vqgan": _GROUPS,
+    "emu3_vqgan": _GROUPS,
+    "janus_vqgan": _GROUPS,
+    "cvt": {"depth": [1, 2, 3]},  # a stage's depth must exceed its index
+    "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},  # None by default
+    "diffusion_gemma_text": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32},  # None by default
+    "helium": {"head_dim": 40},  # its output projection takes the hidden width
     "dots1": {  # None by default
         "n_routed_experts": 4,
         "num_experts_per_tok": 2,
@@ -55,10 +65,12 @@ LINKS: dict[str, dict[str, str]] = {
 
 _GLM = {"mrope_section": [8, 12, 12], "partial_rotary_factor": 0.5}
 SECTIONS: dict[str, dict[str, Any]] = {
+    "ernie4_5_vl_moe_text": {"mrope_section": [22, 22, 20]},
     "glm4v_moe_text": _GLM,
     "glm4v_text": _GLM,
     "glm_image_text": _GLM,
     "glm_ocr_text": _GLM,
+    "hunyuan_vl_text": {"mrope_section": [16, 16, 16, 16]},
     "qwen2_5_vl_text": {"mrope_section": [16, 24, 24]},
     "qwen2_vl_text": {"mrope_section": [16, 24, 24]},
 }

@@ -10,14 +10,20 @@ from typing import Any
 
 import torch
 
+from model_zoo.inputs.call import Call
 from model_zoo.inputs.draw import Draw
 from model_zoo.inputs.facts import Facts
-from model_zoo.inputs.makers import CORE, LAYOUTS, REQUIRED, Call, layouts
+from model_zoo.inputs.layouts import LAYOUTS, layouts
+from model_zoo.inputs.makers import CORE, REQUIRED
 from model_zoo.inputs.placeholders import place, required_by_towers, rope_positions, token_types
 from model_zoo.spec import InputsUnknown
 
 ATTEMPTS = 12
 """Combinations of layouts that are tried before giving up."""
+
+
+TEXT = {"input_ids", "attention_mask", "decoder_input_ids"}
+"""What a model of several modalities is given when its other towers accept nothing."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +84,29 @@ def modality_of(kwargs: Mapping[str, Any]) -> str:
 
 def _choices(facts: Facts, accepted: Mapping[str, bool]) -> list[dict[str, str]]:
     order = layouts(facts, accepted)
-    return [
+    choices = [
         dict(zip(order, combination, strict=True))
         for combination in itertools.islice(itertools.product(*order.values()), ATTEMPTS)
     ]
+    if order:
+        choices.append({**choices[0], "masks": "all"})
+    if order and "input_ids" in accepted and not any(accepted[n] for n in order):
+        choices.append({**choices[0], "only": "text"})
+    return choices
 
 
 def _make(call: Call, accepted: Mapping[str, bool]) -> None:
+    text_only = call.layouts.get("only") == "text"
     for name, maker in CORE.items():
-        if name in accepted:
+        if name in accepted and not (text_only and name not in TEXT):
             value = maker(call)
             if value is not None:
                 call.made[name] = value
-    towers = required_by_towers(call.module)
+    towers = set() if text_only else required_by_towers(call.module)
     if "spatial_shapes" in call.made:
         towers.add("pixel_attention_mask")
+    if call.layouts.get("masks") == "all":
+        towers |= {n for n in REQUIRED if n.endswith("_mask")}
     for name, needed in accepted.items():
         if (needed or name in towers) and name not in call.made:
             if name not in REQUIRED:

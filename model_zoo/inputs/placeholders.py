@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from model_zoo.inputs.call import Call
 from model_zoo.inputs.draw import BATCH
-from model_zoo.inputs.makers import Call
 
 KINDS = (
     ("image", "pixel_values", ("image_token_id", "image_token_index", "media_placeholder_token_id")),
