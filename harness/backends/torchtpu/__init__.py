@@ -38,6 +38,9 @@ class TorchTPU(Backend):
     restart_after_error: ClassVar[bool] = False
 
     _xla: XlaCpu
+    """Set in mode `lowering`."""
+    _plugin: bool
+    """Set in mode `device`: whether a PJRT plugin stands in for the TPU."""
 
     def availability_impl(self, mode: str | None) -> Availability:
         """Looks at installed packages, PCI devices and the environment; imports nothing."""
@@ -47,33 +50,43 @@ class TorchTPU(Backend):
         """Loads torch_tpu, and for mode `lowering` XLA:CPU. Cannot be undone in this process."""
         import torch
 
-        from harness.backends.torchtpu import lowering
+        from harness.backends.torchtpu import device, lowering
         from harness.backends.torchtpu.xla_cpu import XlaCpu
 
         torch.set_num_threads(self.threads)
-        self._xla = XlaCpu.start(self.threads)
-        lowering.load()
+        if self.mode == "device":
+            self._plugin = presence.tpu_count() == 0
+            device.load(self._plugin)
+        else:
+            self._xla = XlaCpu.start(self.threads)
+            lowering.load_without_tpu()
 
-    def lower_impl(self, work: Work) -> _Job:
-        """Lowers through TorchTPU, then makes the result runnable on XLA:CPU."""
+    def lower_impl(self, work: Work) -> Program | _Job:
+        """Lowers through TorchTPU, then makes the result runnable on XLA:CPU. On the device there is nothing to do."""
         from harness.backends.torchtpu import lowering, stablehlo
 
         assert work.program is not None  # Backend.lower has checked
+        if self.mode == "device":
+            return work.program
         lowered = lowering.lower(work.program)
         module = self._xla.parse(lowered.stablehlo)
         rewritten = stablehlo.make_runnable(module)
         lowered = replace(lowered, stablehlo="", substituted=(*lowered.substituted, *rewritten))
         return _Job(work.program, lowered, module)
 
-    def compile_impl(self, lowered: object) -> _Job:
-        """Compiles with XLA:CPU."""
-        assert isinstance(lowered, _Job)
+    def compile_impl(self, lowered: object) -> object:
+        """Compiles with XLA:CPU. On the device each op is compiled as it runs."""
+        if not isinstance(lowered, _Job):
+            return lowered
         return replace(lowered, module=self._xla.compile(lowered.module))
 
     def run_impl(self, compiled: Any) -> Observation:
-        """Executes on XLA:CPU, once."""
+        """Executes once, on the device or on XLA:CPU."""
+        from harness.backends.torchtpu import device
         from harness.backends.torchtpu.lowering import Result
 
+        if self.mode == "device":
+            return device.run(compiled, self._plugin)
         job: _Job = compiled
         results = self._xla.execute(job.module, job.lowered.arguments)
         flat = [results[slot.index] if isinstance(slot, Result) else slot for slot in job.lowered.outputs]
@@ -85,12 +98,14 @@ class TorchTPU(Backend):
 
     def classify_impl(self, stage: Stage, error: BaseException) -> BackendError:
         """In mode `lowering` what XLA:CPU does not implement is a limit of the route."""
-        message = one_line(error)
-        if self.mode == "lowering" and stage is not Stage.LOWER and _is_unimplemented(str(error)):
-            reason = f"limit of the route, not of TorchTPU: XLA:CPU refuses the StableHLO ({message})"
+        if self.mode == "lowering" and _is_unimplemented(stage, error):
+            reason = f"limit of the route, not of TorchTPU: XLA:CPU refuses the StableHLO ({one_line(error)})"
             return BackendError(Status.SKIPPED, reason, detail=traceback_tail(error))
         return super().classify_impl(stage, error)
 
 
-def _is_unimplemented(text: str) -> bool:
-    return any(sign in text for sign in ("UNIMPLEMENTED", "NOT_FOUND", "No FFI handler", "not supported by XLA:CPU"))
+def _is_unimplemented(stage: Stage, error: BaseException) -> bool:
+    if stage is Stage.LOWER:  # TorchTPU has verified the module, so that this jaxlib cannot read it is not its fault
+        return type(error).__name__ == "UnreadableModule"
+    signs = ("UNIMPLEMENTED", "NOT_FOUND", "No FFI handler", "not supported by XLA:CPU")
+    return any(sign in str(error) for sign in signs)

@@ -29,10 +29,8 @@ from harness.records import Status
 if TYPE_CHECKING:
     from harness.backends.program import Program
 
-TORCH_TPU = "0.2.0"
-"""The version whose private functions this file calls."""
-
 MATH_ATTENTION = "scaled_dot_product_attention -> its MATH form: XLA:CPU cannot run the fused Pallas kernel"
+GROUPED_MM = "transformers::grouped_mm_fallback -> aten::_grouped_mm: what transformers calls on a TPU"
 
 _NOT_IMPLEMENTED = re.compile(r"operator '(?P<op>[\w:.]+)' is not implemented for TPU")
 _NEEDS_CLIENT = re.compile("failed to retrieve the PjRt client|failed to initialize the PjRt plugin")
@@ -60,29 +58,35 @@ class Lowered:
     substituted: tuple[str, ...]
 
 
-def load() -> None:
+def load_without_tpu() -> None:
     """Loads torch_tpu and registers the device `tpu` although there is none. Once per process; cannot be undone."""
-    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else minutes of waiting for a metadata server
-    from torch_tpu import _loader
     from torch_tpu._internal.utils import hardware
 
     hardware.get_tpu_device_count = lambda: 1  # the loader registers the device only if it counts one
+    load_package()
+
+
+def load_package() -> None:
+    """Loads torch_tpu, which registers the device `tpu` if it finds one."""
+    os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # else minutes of waiting for a metadata server
+    from torch_tpu import _loader
+
     _loader.load()
 
 
 def lower(program: Program) -> Lowered:
     """Lowers a program; `BackendError` with TorchTPU's own message and the op it could not lower."""
-    graph_module = _for_device(program.graph_module())
+    graph_module = for_device(program.graph_module())
     arguments = [_Argument.of(value) for value in program.values if isinstance(value, torch.Tensor)]
     with _tracing():
         given = iter([argument.on_device() for argument in arguments])
         inputs = [next(given) if isinstance(value, torch.Tensor) else value for value in program.values]
-        with _Recorder() as recorder:
+        with Recorder() as recorder:
             try:
                 outputs = _interpret(graph_module, inputs)
             except Exception as error:
-                raise _classified(error, recorder.failed) from error
+                raise classified(error, recorder.failed) from error
         return _built(program, arguments, outputs, recorder.counts)
 
 
@@ -101,7 +105,8 @@ class _Argument:
     def of(cls, value: torch.Tensor) -> _Argument:
         from torch_tpu._internal.compile import tpu_torch_compile
 
-        in_memory = sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
+        strides = value.stride()
+        in_memory = sorted(range(value.dim()), key=lambda d: (-strides[d], d))
         dense = value.permute(in_memory)
         if not dense.is_contiguous():  # overlapping or with holes: it would lie contiguous on a device, too
             in_memory, dense = list(range(value.dim())), value.contiguous()
@@ -126,13 +131,13 @@ def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: C
         slots.append(Result(len(results)) if on_device else value)
         results += [value] if on_device else []
     module = tpu_torch_compile.build_mlir(results, [argument.placeholder for argument in arguments])
-    attention = any("scaled_dot_product" in name for name in program.op_counts)
+    substitutes = {"scaled_dot_product": MATH_ATTENTION, "grouped_mm_fallback": GROUPED_MM}
     return Lowered(
         stablehlo=tpu_torch_compile.serialize_mlir_text(module),
         arguments=tuple(argument.dense for argument in arguments),
         outputs=tuple(slots),
         executed=dict(counts),
-        substituted=(MATH_ATTENTION,) if attention else (),
+        substituted=tuple(s for op, s in substitutes.items() if any(op in name for name in program.op_counts)),
     )
 
 
@@ -155,7 +160,7 @@ def _tracing() -> Iterator[None]:
         execution_mode_impl._pop_eager_mode()
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the overloads that reach TorchTPU's kernels, and knows which one raised."""
 
     def __init__(self) -> None:
@@ -173,7 +178,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def _for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Makes the graph, subgraphs included, what it would be if the model had been exported on a TPU."""
     tpu = torch.device("tpu")
 
@@ -186,14 +191,16 @@ def _for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         for node in owner.graph.nodes:
             if node.op == "call_function":
                 if str(node.target) == "transformers.grouped_mm_fallback.default":
-                    # On a TPU transformers calls grouped_mm, which TorchTPU has for every dtype.
                     node.target = torch.ops.aten._grouped_mm.default
                 node.args = pytree.tree_map(moved, node.args)
                 node.kwargs = pytree.tree_map(moved, node.kwargs)
     return graph_module
 
 
-def _classified(error: Exception, failed: torch._ops.OpOverload | None) -> BackendError:
+def classified(
+    error: Exception, failed: torch._ops.OpOverload | None, otherwise: Status = Status.LOWERING_ERROR
+) -> BackendError:
+    """What an exception of a TorchTPU kernel says: a missing op, a shape that depends on data, or `otherwise`."""
     op = overload_name(failed) if failed is not None else None
     message, detail = one_line(error), traceback_tail(error)
     missing = _NOT_IMPLEMENTED.search(message)
@@ -207,7 +214,7 @@ def _classified(error: Exception, failed: torch._ops.OpOverload | None) -> Backe
     if _NEEDS_VALUES in message:
         reason = f"limit of the route, not of TorchTPU: {op} waits for values of the device while it is lowered"
         return BackendError(Status.SKIPPED, reason, op=op, detail=detail)
-    return BackendError(Status.LOWERING_ERROR, message, op=op, detail=detail)
+    return BackendError(otherwise, message, op=op, detail=detail)
 
 
 def _depends_on_data(overload: torch._ops.OpOverload) -> bool:
