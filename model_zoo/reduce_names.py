@@ -41,7 +41,7 @@ LAYERS = re.compile(
     r"num_hidden_groups|num_encoder_blocks_|\w*num_(attention|encoder|decoder|hidden)_layers|num_layers_per_stack"
 )
 DEPTHS = re.compile(r"depths?|layers|stage_num_blocks|blocks_per_stage|layer_depths|num_block_repeats|n_attn_blocks")
-VOCABULARY = re.compile(r"vocab_size$|^vocab_size")
+VOCABULARY = re.compile(r"vocab_size$|^vocab_size|byte_group_vocab$")
 POSITIONS = re.compile(r"max_(position|source|target|encoder_position|decoder_position)\w*|^n_positions$|^n_ctx$")
 QUERIES = re.compile(r"num_queries|num_query_tokens|num_denoising|num_detection_tokens|num_latents|latent_query_num")
 FRAMES = re.compile(r"num_frames|frames_per_clip")

@@ -10,7 +10,7 @@ _GROUPS: dict[str, Any] = {"base_channels": 32}  # its GroupNorm has 32 groups
 
 OVERRIDES: dict[str, dict[str, Any]] = {
     "autoformer": _SERIES,
-    "informer": _SERIES,
+    "informer": {**_SERIES, "attention_type": "full"},  # the stock's draws its keys at random in every pass
     "time_series_transformer": _SERIES,
     "blip-2": {"image_token_index": 500},  # None by default
     "align": {"projection_dim": 80},  # the width of the last stage, 320, times width_coefficient
