@@ -39,6 +39,8 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "instructblipvideo": {"video_token_index": 500},  # None by default
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},  # None by default
     "llama4_vision_model": {"hidden_size": 48, "intermediate_size": 192, "num_attention_heads": 4},  # four to one
+    "step3p5": {"sliding_window": 8},  # None by default
+    "xmod": {"default_language": "en_XX"},  # None by default
     "timm_backbone": {"backbone": "test_resnet"},  # timm's smallest with the five levels of a ResNet
 }
 """Model type -> fields and their reduced values; applied to every config of that type in a tree."""

@@ -88,8 +88,7 @@ def _choices(facts: Facts, accepted: Mapping[str, bool]) -> list[dict[str, str]]
         dict(zip(order, combination, strict=True))
         for combination in itertools.islice(itertools.product(*order.values()), ATTEMPTS)
     ]
-    if order:
-        choices.append({**choices[0], "masks": "all"})
+    choices.append({**choices[0], "masks": "all"})
     if order and "input_ids" in accepted and not any(accepted[n] for n in order):
         choices.append({**choices[0], "only": "text"})
     return choices
@@ -106,7 +105,7 @@ def _make(call: Call, accepted: Mapping[str, bool]) -> None:
     if "spatial_shapes" in call.made:
         towers.add("pixel_attention_mask")
     if call.layouts.get("masks") == "all":
-        towers |= {n for n in REQUIRED if n.endswith("_mask")}
+        towers |= {n for n in REQUIRED if n.endswith("_mask") or n == "encoder_hidden_states"}
     for name, needed in accepted.items():
         if (needed or name in towers) and name not in call.made:
             if name not in REQUIRED:

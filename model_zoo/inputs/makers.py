@@ -119,5 +119,6 @@ REQUIRED: dict[str, Maker] = {
     "encoder_hidden_states": _features("encoder_hidden_size", "hidden_size"),
     "qformer_input_ids": lambda call: call.tokens(8),
     "future_values": future_values,
+    "latents": lambda call: call.draw.normal(BATCH, call.facts.number("hidden_size", default=64), 8),
 }
 """Arguments that are given only where a forward insists on them."""

@@ -40,20 +40,30 @@ class TransformersSource(Source):
         """Builds the class from the reduced config, in float32."""
         model_type, _, class_name = spec.name.partition("/")
         model_class = _model_class(model_type, class_name)
-        config = plain(reduce_config(stock_config(model_type, model_class)))
-        module = model_class(config).float().eval()
+        module, config = _built(model_class, stock_config(model_type))
         inputs = inputs_for(module, config, seed)
         return BuiltModel(spec, module, (), inputs.kwargs, family=model_type, modality=inputs.modality, reduced=True)
 
 
-def stock_config(model_type: str, model_class: Any = None) -> Any:
-    """The config that the type has by default, or the part of it that `model_class` is built from."""
+def stock_config(model_type: str) -> Any:
+    """The config that the type has by default."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    config = CONFIG_MAPPING[model_type]()
+    return CONFIG_MAPPING[model_type]()
+
+
+def _built(model_class: Any, stock: Any) -> tuple[Any, Any]:
+    """The model and its reduced config: `stock` or, where the class wants but a part of it, that part."""
     wanted = getattr(model_class, "config_class", None)
-    parts = [part for part in tree(config) if wanted is not None and isinstance(part, wanted)]
-    return parts[0] if parts else config
+    parts = [p for p in tree(stock) if p is not stock and wanted is not None and type(p) is wanted]
+    config = plain(reduce_config(stock))
+    try:
+        return model_class(config).float().eval(), config
+    except AttributeError:
+        if not parts:
+            raise
+    config = plain(reduce_config(parts[0]))
+    return model_class(config).float().eval(), config
 
 
 def plain(config: Any) -> Any:
@@ -88,9 +98,14 @@ def _auto_classes() -> dict[str, frozenset[str]]:
 def _modeling(model_type: str) -> Any:
     """The module that holds the type's PyTorch code: where one of its classes is defined."""
     import transformers
+    from transformers.models.auto.configuration_auto import model_type_to_module_name
 
     listed = [_base_classes()[model_type]] if model_type in _base_classes() else sorted(_auto_classes()[model_type])
-    return importlib.import_module(getattr(transformers, listed[0]).__module__)
+    found = getattr(transformers, listed[0], None)
+    if found is not None:
+        return importlib.import_module(found.__module__)
+    package = model_type_to_module_name(model_type)  # a class that the library keeps to itself
+    return importlib.import_module(f"transformers.models.{package}.modeling_{package}")
 
 
 def _module_classes(model_type: str) -> list[str]:
