@@ -30,11 +30,20 @@ if TYPE_CHECKING:
     from harness.backends.program import Program
 
 MATH_ATTENTION = "scaled_dot_product_attention -> its MATH form: XLA:CPU cannot run the fused Pallas kernel"
+ASSERTIONS = "assertions about values -> dropped: the exported model met them, and lowering has no values"
 GROUPED_MM = "transformers::grouped_mm_fallback -> aten::_grouped_mm: what transformers calls on a TPU"
 
 _NOT_IMPLEMENTED = re.compile(r"operator '(?P<op>[\w:.]+)' is not implemented for TPU")
 _NEEDS_CLIENT = re.compile("failed to retrieve the PjRt client|failed to initialize the PjRt plugin")
 _NEEDS_VALUES = "cannot record EventSnapshot during an FX trace"
+
+
+_SCALAR_ASSERTIONS = (
+    torch.ops.aten._assert_scalar.default,
+    torch.ops.aten._assert_async.msg,
+    torch.ops.aten.sym_constrain_range.default,
+    torch.ops.aten.sym_constrain_range_for_size.default,
+)
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,11 @@ def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: C
         slots.append(Result(len(results)) if on_device else value)
         results += [value] if on_device else []
     module = tpu_torch_compile.build_mlir(results, [argument.placeholder for argument in arguments])
-    substitutes = {"scaled_dot_product": MATH_ATTENTION, "grouped_mm_fallback": GROUPED_MM}
+    substitutes = {
+        "scaled_dot_product": MATH_ATTENTION,
+        "grouped_mm_fallback": GROUPED_MM,
+        "_assert_scalar": ASSERTIONS,
+    }
     return Lowered(
         stablehlo=tpu_torch_compile.serialize_mlir_text(module),
         arguments=tuple(argument.dense for argument in arguments),
@@ -194,7 +207,24 @@ def for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
                     node.target = torch.ops.aten._grouped_mm.default
                 node.args = pytree.tree_map(moved, node.args)
                 node.kwargs = pytree.tree_map(moved, node.kwargs)
+        _drop_scalar_assertions(owner.graph)
+        owner.recompile()  # a subgraph is called as code
     return graph_module
+
+
+def _drop_scalar_assertions(graph: torch.fx.Graph) -> None:
+    """Removes assertions about numbers read from a tensor, and what only they need.
+
+    They held when the model was exported with the same inputs, and would wait for values of the device.
+    """
+    doomed = [n for n in graph.nodes if n.op == "call_function" and n.target in _SCALAR_ASSERTIONS]
+    while doomed:
+        node = doomed.pop()
+        if node.users or (node.target not in _SCALAR_ASSERTIONS and node.is_impure()):
+            continue
+        needed = [n for n in node.all_input_nodes if n.op == "call_function"]
+        graph.erase_node(node)
+        doomed += [n for n in needed if n not in doomed]
 
 
 def classified(
@@ -209,11 +239,12 @@ def classified(
     if _NEEDS_CLIENT.search(message):
         reason = f"limit of the route, not of TorchTPU: {op} asks for a device while it is lowered"
         return BackendError(Status.SKIPPED, reason, op=op, detail=detail)
-    if failed is not None and _depends_on_data(failed):
-        return BackendError(Status.DYNAMIC_SHAPE, message, op=op, detail=detail)
     if _NEEDS_VALUES in message:
+        # A device would run it: eagerly, or between two graphs of torch.compile.
         reason = f"limit of the route, not of TorchTPU: {op} waits for values of the device while it is lowered"
         return BackendError(Status.SKIPPED, reason, op=op, detail=detail)
+    if failed is not None and _depends_on_data(failed):
+        return BackendError(Status.DYNAMIC_SHAPE, message, op=op, detail=detail)
     return BackendError(otherwise, message, op=op, detail=detail)
 
 

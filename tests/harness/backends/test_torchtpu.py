@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from harness.backends.program import Program
+from harness.backends.torchtpu.lowering import classified
 from harness.records import Status
 from tests.harness.backends.torchtpu_worker import Outcome, capture, run_all
 
@@ -69,6 +70,17 @@ def odd_outputs(x: torch.Tensor) -> Any:
     }
 
 
+def asserts_values(x: torch.Tensor) -> torch.Tensor:
+    torch._check((x < 100).all().item())
+    return x * 2
+
+
+def in_autocast(x: torch.Tensor) -> torch.Tensor:
+    """Exported as a subgraph, with assertions about its tensors' device."""
+    with torch.autocast("cpu", enabled=False):
+        return x.float().relu() + torch.arange(5)
+
+
 def writes_to_input(x: torch.Tensor) -> torch.Tensor:
     return x.add_(1).mul_(2)
 
@@ -96,6 +108,8 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "grouped_mm": (grouped, (ROWS, MATRICES, ENDS)),
     "qr": (lambda x: tuple(torch.linalg.qr(x)), (X,)),
     "writes to input": (writes_to_input, (X.clone(),)),
+    "asserts values": (asserts_values, (X,)),
+    "subgraph": (in_autocast, (X,)),
     "group_norm, contiguous": (lambda x: F.group_norm(x, 1), (IMAGE,)),
 }
 BAD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -155,14 +169,14 @@ def test_a_refused_layout_is_a_lowering_error_of_its_op(outcomes: dict[str, Outc
     assert "view(): cannot create a view of shape" in error.message
 
 
-@pytest.mark.parametrize("name", ["nonzero", "boolean index"])
-def test_a_shape_that_depends_on_data_is_refused_as_such(outcomes: dict[str, Outcome], name: str) -> None:
-    error = outcomes[name].error
-    assert error is not None
-    assert error.status is Status.DYNAMIC_SHAPE
+def test_a_shape_that_depends_on_data_is_refused_as_such() -> None:
+    refused = classified(RuntimeError("dynamic shapes are not supported"), torch.ops.aten.nonzero.default)
+    other = classified(RuntimeError("dynamic shapes are not supported"), torch.ops.aten.relu.default)
+    assert (refused.status, refused.op) == (Status.DYNAMIC_SHAPE, "aten::nonzero")
+    assert other.status is Status.LOWERING_ERROR
 
 
-@pytest.mark.parametrize("name", ["inverse", "random"])
+@pytest.mark.parametrize("name", ["nonzero", "boolean index", "inverse", "random"])
 def test_a_limit_of_the_route_is_not_called_a_gap(outcomes: dict[str, Outcome], name: str) -> None:
     error = outcomes[name].error
     assert error is not None
