@@ -277,7 +277,8 @@ def _details(values: dict[str, Any]) -> None:
             heads, width = (next((values[n] for n in ns if n in values), 0) for ns in (("n_head",), names.HIDDEN))
             values[name] = min(value, width // heads) if heads and width else value
         elif name == "mamba_n_heads":
-            values[name] = values["mamba_expand"] * values["hidden_size"] // values["mamba_d_head"]
+            inner = values.get("mamba_d_ssm") or values["mamba_expand"] * values["hidden_size"]
+            values[name] = inner // values["mamba_d_head"]
         elif name == "mm_tokens_per_image":
             values[name] = 4
         elif name == "image_grid_pinpoints" and value and hasattr(values.get("vision_config"), "image_size"):

@@ -8,6 +8,8 @@ _SERIES: dict[str, Any] = {"prediction_length": 8, "context_length": 16}  # None
 
 _GROUPS: dict[str, Any] = {"base_channels": 32}  # its GroupNorm has 32 groups
 
+_FILTERS: dict[str, Any] = {"num_filters": 8}  # doubled by each of six stages
+
 OVERRIDES: dict[str, dict[str, Any]] = {
     "autoformer": _SERIES,
     "informer": {**_SERIES, "attention_type": "full"},  # the stock's draws its keys at random in every pass
@@ -40,6 +42,9 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},  # None by default
     "llama4_vision_model": {"hidden_size": 48, "intermediate_size": 192, "num_attention_heads": 4},  # four to one
     "step3p5": {"sliding_window": 8},  # None by default
+    "vibevoice_acoustic_tokenizer": _FILTERS,
+    "vibevoice_acoustic_tokenizer_decoder": _FILTERS,
+    "vibevoice_acoustic_tokenizer_encoder": _FILTERS,
     "xmod": {"default_language": "en_XX"},  # None by default
     "timm_backbone": {"backbone": "test_resnet"},  # timm's smallest with the five levels of a ResNet
 }
