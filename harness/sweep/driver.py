@@ -71,6 +71,10 @@ class Tally:
     work_seconds: dict[Stage, float] = field(default_factory=dict)
     """Seconds per stage; a reference shared by several rows counts once."""
     slots: int = 1
+    starting_seconds: float = 0.0
+    """Seconds of slots spent on starting workers."""
+    call_seconds: float = 0.0
+    """Seconds of slots spent on calls that ran models: the stages, and what moving tensors about costs."""
     lost_workers: int = 0
 
 
@@ -220,6 +224,10 @@ class Driver:
 
     def _finish(self, call: Call) -> None:
         took = time.monotonic() - call.since
+        if call.what == "start":
+            self._tally.starting_seconds += took
+        else:
+            self._tally.call_seconds += took
         try:
             result = ray.get(call.refs[0])
         except (RayActorError, RayTaskError, RayOutOfMemory) as error:

@@ -70,6 +70,7 @@ class Worker:
         import torch
 
         torch.set_num_threads(self._settings.threads)
+        _settle()
         node = ray.get_runtime_context().get_node_id()
         return Started(os.getpid(), node, torch.backends.cpu.get_cpu_capability(), route)
 
@@ -86,6 +87,7 @@ class ReferenceWorker(Worker):
         for name in self._settings.sources:
             if library := source(name).library:
                 importlib.import_module(library)
+        _warm_up()
         return self._started()
 
     def prepare(self, task: Task) -> tuple[Outcome, Payload | None]:
@@ -122,7 +124,7 @@ class ReferenceWorker(Worker):
                 return replace(failed, facts=facts, peak_memory_mib=peak()), None
             finally:
                 built = None
-                gc.collect()
+                _settle()
         going_on = Outcome(None, facts=facts, stage_seconds=clock.seconds, peak_memory_mib=peak())
         return going_on, Payload(run.leaves, control, program)
 
@@ -144,7 +146,7 @@ class ReferenceWorker(Worker):
                 return _harness_failure(error, clock)
             finally:
                 built = None
-                gc.collect()
+                _settle()
         return _judged(verdict, clock)
 
 
@@ -187,7 +189,7 @@ class BackendWorker(Worker):
             except BaseException as error:
                 return _harness_failure(error, clock), None
             finally:
-                gc.collect()
+                _settle()
         outcome = replace(
             _judged(verdict, clock),
             executed=dict(seen.executed),
@@ -283,6 +285,24 @@ def _harness_failure(error: BaseException, clock: StageClock) -> Outcome:
         stage_seconds=clock.seconds,
         must_restart=True,
     )
+
+
+def _warm_up() -> None:
+    """Exports a layer, so that no model pays for what export imports at its first call."""
+    import torch
+
+    from harness.backends.program import Program
+
+    Program.capture(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), {})
+
+
+def _settle() -> None:
+    """Takes what lives now, mostly modules, out of the garbage collector's sight.
+
+    Else every collection walks through all that torch and its friends imported: 0.35 s a model, and half of an export.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _keep_stderr(path: str) -> Any:

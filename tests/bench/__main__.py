@@ -92,6 +92,12 @@ def _report(tally: Tally, statuses: dict[str, int], help_seconds: float) -> None
     table.add_row("models per hour per core", f"{figures['models_per_hour_per_core']}")
     for stage, seconds in tally.work_seconds.items():
         table.add_row(f"  {stage}", f"{seconds:.1f} s  {seconds / capacity:.1%}")
+    for name, seconds in (
+        ("  starting workers", tally.starting_seconds),
+        ("  calls beside their stages", tally.call_seconds - sum(tally.work_seconds.values())),
+        ("  idle", capacity - tally.starting_seconds - tally.call_seconds),
+    ):
+        table.add_row(name, f"{seconds:.1f} s  {seconds / capacity:.1%}")
     table.add_row("share of wall time in real work (control counted in)", f"{work / capacity:.3f}")
     table.add_row("calipers --help", f"{help_seconds:.2f} s of CPU time")
     console.print(table)
