@@ -63,7 +63,7 @@ class Status(StrEnum):
     INPUT_ERROR = "input_error"
     """No inputs could be made that the model's forward accepts."""
     REFERENCE_ERROR = "reference_error"
-    """The model raises on the CPU reference, or cannot be exported from it."""
+    """The model raises on the CPU reference."""
     REFERENCE_SUSPECT = "reference_suspect"
     """The reference disagrees with its own controls: the finding is about the CPU, not about the backend."""
     ILL_CONDITIONED = "ill_conditioned"

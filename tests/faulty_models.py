@@ -71,6 +71,11 @@ def off_by_one_percent_on_device() -> Built:
     return _model(lambda x: x * 1.01 if torch.compiler.is_compiling() else x)
 
 
+def cannot_be_exported() -> Built:
+    """Runs in eager; its control flow depends on data."""
+    return _model(lambda x: x * 2 if x.sum() > 0 else x * 3)
+
+
 def good_linear() -> Built:
     return _model(lambda x: None)
 

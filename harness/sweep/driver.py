@@ -22,6 +22,7 @@ from harness.sweep.cluster import START_SECONDS, Cluster, Handle
 from harness.sweep.deaths import cause_of_death
 from harness.sweep.journal import Journal
 from harness.sweep.messages import ModelFacts, Outcome, Task
+from harness.sweep.workers import facts_of
 
 NUMERIC = (Status.DIVERGENT, Status.NON_FINITE)
 """Verdicts that a second reference must confirm before they count."""
@@ -255,8 +256,11 @@ class Driver:
                 return
             share = took / len(call.task.keys)
             for key in call.task.keys:
-                if key not in self._journal.closed:
-                    self._ready.append(Waiting(key, call.task, call.refs[1], outcome, share))
+                waiting = Waiting(key, call.task, call.refs[1], outcome, share)
+                if outcome.no_program and key.backend in call.task.program_for:
+                    self._close(waiting, _not_exported(outcome.no_program), 0.0)
+                else:
+                    self._ready.append(waiting)
             return
         row = call.row
         assert row is not None
@@ -305,8 +309,7 @@ class Driver:
         """A call came to an end with its worker."""
         if call.what == "prepare":
             assert call.task is not None
-            facts = ModelFacts(source=call.task.model.partition(":")[0])
-            self._close_all(call.task, replace(outcome, facts=facts), took)
+            self._close_all(call.task, replace(outcome, facts=facts_of(call.task)), took)
         elif call.what == "confirm":
             lost = Outcome(Status.ENVIRONMENT_ERROR, message=outcome.message)
             self._went_on(call, lost, took)
@@ -347,6 +350,10 @@ class Driver:
 
 def _not_started(kind: str, why: str) -> Outcome:
     return Outcome(Status.ENVIRONMENT_ERROR, message=f"no worker for {kind} could be started: {why}")
+
+
+def _not_exported(why: str) -> Outcome:
+    return Outcome(Status.SKIPPED, Stage.EXPORT, message=f"limit of the route: torch.export refuses this model: {why}")
 
 
 def _row(key: RowKey, seed: int, outcome: Outcome, seconds: float) -> Row:

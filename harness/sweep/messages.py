@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,8 +46,13 @@ class Task:
     profile: str
     seed: int
     keys: tuple[RowKey, ...]
-    needs_program: bool
-    """Whether any of the rows' backends needs the exported program."""
+    program_for: tuple[str, ...] = ()
+    """Those of the rows' backends that need the exported program."""
+
+    @property
+    def family(self) -> str:
+        """What the id says of the family, for a row whose model could not be built."""
+        return re.split(r"[:/]", self.model.partition(":")[2])[0 if self.model.startswith("transformers:") else -1]
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,8 @@ class Outcome:
     peak_memory_mib: float | None = None
     facts: ModelFacts | None = None
     route: str = ""
+    no_program: str = ""
+    """Why the model could not be exported, although it runs."""
     must_restart: bool = False
     """Whether the worker should not run another model."""
 

@@ -57,8 +57,8 @@ def make_plan(config: SweepConfig) -> Plan:
                 keys = tuple(
                     RowKey(model=model, backend=name, mode=mode, dtype=dtype, profile=profile) for name, mode in same
                 )
-                program = any(needs[name] is Needs.PROGRAM for name, _ in same)
-                tasks.append(Task(model, dtype, profile, config.seed, keys, program))
+                program_for = tuple(name for name, _ in same if needs[name] is Needs.PROGRAM)
+                tasks.append(Task(model, dtype, profile, config.seed, keys, program_for))
     return Plan(tuple(tasks), routes, versions)
 
 

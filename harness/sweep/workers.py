@@ -93,11 +93,12 @@ class ReferenceWorker(Worker):
     def prepare(self, task: Task) -> tuple[Outcome, Payload | None]:
         """Reference, fp64 control and export of one model. An outcome without status goes on to the backends."""
         from harness.backends import reference
+        from harness.backends.base import is_out_of_memory, one_line
         from harness.backends.double import ControlUnavailable, run_control
         from harness.backends.program import Program
 
         clock = self._clock()
-        facts = ModelFacts(source=task.model.partition(":")[0])
+        facts = facts_of(task)
         with _peak_memory() as peak, self._limited():
             try:
                 with clock.stage(Stage.BUILD):
@@ -115,17 +116,24 @@ class ReferenceWorker(Worker):
                 control = None
                 with clock.stage(Stage.CONTROL), contextlib.suppress(ControlUnavailable):
                     control = run_control(built)
-                program = None
-                if task.needs_program:
+                program, no_program = None, ""
+                if task.program_for:
                     with clock.stage(Stage.EXPORT):
-                        program = Program.capture(built.module, built.args, built.kwargs)
+                        try:
+                            program = Program.capture(built.module, built.args, built.kwargs)
+                        except Exception as error:
+                            if is_out_of_memory(error):
+                                raise
+                            no_program = one_line(error)
             except BaseException as error:
                 failed = _model_failure(error, clock)
                 return replace(failed, facts=facts, peak_memory_mib=peak()), None
             finally:
                 built = None
                 _settle()
-        going_on = Outcome(None, facts=facts, stage_seconds=clock.seconds, peak_memory_mib=peak())
+        going_on = Outcome(
+            None, facts=facts, stage_seconds=clock.seconds, peak_memory_mib=peak(), no_program=no_program
+        )
         return going_on, Payload(run.leaves, control, program)
 
     def confirm(self, task: Task, payload: Payload, device_leaves: Any) -> Outcome:
@@ -205,7 +213,7 @@ class BackendWorker(Worker):
         """What the backend gives; the model and what became of it are freed on return."""
         from harness.backends.base import Needs, Work
 
-        task = Task(key.model, key.dtype, key.profile, seed, (key,), needs_program=False)
+        task = Task(key.model, key.dtype, key.profile, seed, (key,))
         backend, built = self._backend, None
         if backend.needs is Needs.MODULE:
             with clock.stage(Stage.BUILD):
@@ -221,6 +229,11 @@ class BackendWorker(Worker):
     def _must_restart(self, status: Status) -> bool:
         harmless = (Status.UNSUPPORTED_OP, Status.SKIPPED)
         return status is Status.OUT_OF_MEMORY or (self._backend.restart_after_error and status not in harmless)
+
+
+def facts_of(task: Task) -> ModelFacts:
+    """What is known of a model before it is built."""
+    return ModelFacts(source=task.model.partition(":")[0], family=task.family)
 
 
 def _build(task: Task) -> Any:
@@ -261,7 +274,6 @@ def _model_failure(error: BaseException, clock: StageClock) -> Outcome:
         status = Status.LOAD_ERROR
     else:
         status = Status.REFERENCE_ERROR
-        message = f"cannot be exported: {message}" if stage is Stage.EXPORT else message
     return Outcome(
         status,
         stage,

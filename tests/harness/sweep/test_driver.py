@@ -22,6 +22,7 @@ FAULTS = {
     "good_norm": (Status.PASS, None, Fault.NONE),
     "good_conv": (Status.PASS, None, Fault.NONE),
     # Beyond the nine of the issue:
+    "cannot_be_exported": (Status.SKIPPED, Stage.EXPORT, Fault.NONE),
     "allocates_bit_by_bit": (Status.OUT_OF_MEMORY, Stage.REFERENCE, Fault.MODEL),
     "raises_when_built": (Status.LOAD_ERROR, Stage.BUILD, Fault.MODEL),
     "off_by_one_percent_on_device": (Status.DIVERGENT, Stage.RUN, Fault.BACKEND),
@@ -82,3 +83,8 @@ def test_two_backends_share_one_reference(tmp_path: Path) -> None:
     assert len(run.rows) == 4
     builds = [row.stage_seconds[Stage.EXPORT] for row in run.rows if row.backend == "torchtpu"]
     assert tally.work_seconds[Stage.EXPORT] == pytest.approx(sum(builds))
+
+
+def test_a_model_that_cannot_be_exported_still_runs_where_no_program_is_needed(tmp_path: Path) -> None:
+    run, _ = sweep(config(["cannot_be_exported"], backends=["torchtpu", "reference"]), tmp_path / "run")
+    assert {row.backend: row.status for row in run.rows} == {"torchtpu": Status.SKIPPED, "reference": Status.PASS}
