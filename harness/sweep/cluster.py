@@ -101,11 +101,8 @@ class Cluster:
         name = f"{kind.replace('/', '-')}-{self._count}"
         log = self._scratch / f"{name}.log"
         settings = Settings(name, str(log), threads, memory_gib, self._search_path, self._sources)
-        # One thread pool size from the first import on; the driver shares out the cores (see driver.py).
-        variables = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
-        variables |= {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "TPU_SKIP_MDS_QUERY": "1", "HF_HUB_OFFLINE": "1"}
         cls = ReferenceWorker if kind == "reference" else BackendWorker
-        remote = ray.remote(num_cpus=0, max_restarts=0, runtime_env={"env_vars": variables})(cls)
+        remote = ray.remote(num_cpus=0, max_restarts=0)(cls)
         actor = remote.remote(settings, self._board)
         started = actor.start.remote() if kind == "reference" else actor.start.remote(*kind.split("/"))
         return Handle(name, kind, actor, log), started

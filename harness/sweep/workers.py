@@ -52,6 +52,10 @@ class Worker:
 
     def __init__(self, settings: Settings, board: Any) -> None:
         self._settings, self._board = settings, board
+        # Before torch is imported: one size of thread pools, and no network from inside a model.
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ[name] = str(settings.threads)
+        os.environ["HF_HUB_OFFLINE"] = "1"
         self._log = _keep_stderr(settings.log)
         warnings.filterwarnings("ignore")
         os.environ["CALIPERS_PYTHON_PATH"] = os.pathsep.join(settings.search_path)

