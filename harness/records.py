@@ -246,7 +246,7 @@ class Row(Record):
     route: str = ""
     """How the backend was really reached, e.g. `lowering, run on XLA:CPU (jaxlib 0.10.2)`."""
     op_counts: dict[str, int] = Field(default_factory=dict)
-    """ATen overloads executed, and how often."""
+    """ATen overloads executed on the device, and how often; on the reference, if the backend did not get so far."""
     fallback_ops: tuple[str, ...] = ()
     """Ops that ran on the CPU and not on the device."""
     substituted: tuple[str, ...] = ()

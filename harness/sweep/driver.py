@@ -17,11 +17,12 @@ import ray
 from ray.exceptions import OutOfMemoryError as RayOutOfMemory
 from ray.exceptions import RayActorError, RayTaskError
 
-from harness.records import Row, RowKey, Stage, Status, fault_of
+from harness.records import Row, RowKey, Stage, Status
 from harness.sweep.cluster import START_SECONDS, Cluster, Handle
 from harness.sweep.deaths import cause_of_death
 from harness.sweep.journal import Journal
-from harness.sweep.messages import ModelFacts, Outcome, Task
+from harness.sweep.messages import Outcome, Task
+from harness.sweep.rows import as_row, not_exported, not_started
 from harness.sweep.workers import facts_of
 
 NUMERIC = (Status.DIVERGENT, Status.NON_FINITE)
@@ -166,7 +167,7 @@ class Driver:
             kind = f"{row.key.backend}/{row.key.mode}"
             if self._failed_starts.get(kind, 0) >= START_TRIES:
                 self._ready.remove(row)
-                self._close(row, _not_started(kind, self._why[kind]), 0.0)
+                self._close(row, not_started(kind, self._why[kind]), 0.0)
                 return True
             wanted = sum(f"{r.key.backend}/{r.key.mode}" == kind for r in self._ready)
             if (worker := self._worker(kind, wanted)) is not None:
@@ -184,7 +185,7 @@ class Driver:
         if self._failed_starts.get("reference", 0) >= START_TRIES:
             task = self._pending.popleft()
             self._journal.open_rows(task.keys)
-            self._close_all(task, _not_started("reference", self._why["reference"]), 0.0)
+            self._close_all(task, not_started("reference", self._why["reference"]), 0.0)
             return True
         if (worker := self._worker("reference", len(self._pending))) is None:
             return False
@@ -258,7 +259,7 @@ class Driver:
             for key in call.task.keys:
                 waiting = Waiting(key, call.task, call.refs[1], outcome, share)
                 if outcome.no_program and key.backend in call.task.program_for:
-                    self._close(waiting, _not_exported(outcome.no_program), 0.0)
+                    self._close(waiting, not_exported(outcome.no_program), 0.0)
                 else:
                     self._ready.append(waiting)
             return
@@ -331,7 +332,7 @@ class Driver:
     def _close(self, row: Waiting, outcome: Outcome, took: float) -> None:
         whole = row.so_far.and_then(outcome)
         whole = replace(whole, route=self._routes.get(f"{row.key.backend}/{row.key.mode}", ""))
-        self._on_row(self._journal.close_row(_row(row.key, row.task.seed, whole, row.seconds + took)))
+        self._on_row(self._journal.close_row(as_row(row.key, row.task.seed, whole, row.seconds + took)))
 
     def _add_work(self, outcome: Outcome) -> None:
         for stage, seconds in outcome.stage_seconds.items():
@@ -346,40 +347,3 @@ class Driver:
     def _workers(self) -> Iterator[Handle]:
         for idle in self._idle.values():
             yield from idle
-
-
-def _not_started(kind: str, why: str) -> Outcome:
-    return Outcome(Status.ENVIRONMENT_ERROR, message=f"no worker for {kind} could be started: {why}")
-
-
-def _not_exported(why: str) -> Outcome:
-    return Outcome(Status.SKIPPED, Stage.EXPORT, message=f"limit of the route: torch.export refuses this model: {why}")
-
-
-def _row(key: RowKey, seed: int, outcome: Outcome, seconds: float) -> Row:
-    facts = outcome.facts or ModelFacts()
-    status = outcome.status or Status.ENVIRONMENT_ERROR
-    return Row(
-        **key.model_dump(),
-        status=status,
-        stage=outcome.stage,
-        at_fault=fault_of(status, outcome.stage),
-        numeric_class=outcome.numeric_class,
-        op=outcome.op,
-        message=outcome.message,
-        detail=outcome.detail,
-        family=facts.family,
-        source=facts.source,
-        modality=facts.modality,
-        reduced=facts.reduced,
-        parameters=facts.parameters,
-        route=outcome.route,
-        op_counts=dict(outcome.executed or facts.op_counts),
-        fallback_ops=outcome.fallback,
-        substituted=outcome.substituted,
-        metrics=outcome.metrics,
-        stage_seconds=dict(outcome.stage_seconds),
-        seconds=round(seconds, 3),
-        peak_memory_mib=outcome.peak_memory_mib,
-        seed=seed,
-    )

@@ -7,21 +7,18 @@ the driver, which asks the board (`harness.sweep.cluster`) in which stage that w
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import gc
 import importlib
 import os
-import resource
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.records import RowKey, Stage, Status
 from harness.sweep.messages import ModelFacts, Outcome, Payload, Settings, Started, Task
+from harness.sweep.process import keep_stderr, memory_limit, peak_memory, settle
 
 if TYPE_CHECKING:
     from harness.backends.base import Observation
@@ -56,13 +53,13 @@ class Worker:
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[name] = str(settings.threads)
         os.environ["HF_HUB_OFFLINE"] = "1"
-        self._log = _keep_stderr(settings.log)
+        self._log = keep_stderr(settings.log)
         warnings.filterwarnings("ignore")
         os.environ["CALIPERS_PYTHON_PATH"] = os.pathsep.join(settings.search_path)
         sys.path[:0] = [p for p in settings.search_path if p not in sys.path]
 
     def _limited(self) -> contextlib.AbstractContextManager[None]:
-        return _memory_limit(self._settings.memory_gib)
+        return memory_limit(self._settings.memory_gib)
 
     def _clock(self) -> StageClock:
         import ray
@@ -74,7 +71,7 @@ class Worker:
         import torch
 
         torch.set_num_threads(self._settings.threads)
-        _settle()
+        settle()
         node = ray.get_runtime_context().get_node_id()
         return Started(os.getpid(), node, torch.backends.cpu.get_cpu_capability(), route)
 
@@ -103,7 +100,7 @@ class ReferenceWorker(Worker):
 
         clock = self._clock()
         facts = facts_of(task)
-        with _peak_memory() as peak, self._limited():
+        with peak_memory() as peak, self._limited():
             try:
                 with clock.stage(Stage.BUILD):
                     built = _build(task)
@@ -134,7 +131,7 @@ class ReferenceWorker(Worker):
                 return replace(failed, facts=facts, peak_memory_mib=peak()), None
             finally:
                 built = None
-                _settle()
+                settle()
         going_on = Outcome(
             None, facts=facts, stage_seconds=clock.seconds, peak_memory_mib=peak(), no_program=no_program
         )
@@ -158,7 +155,7 @@ class ReferenceWorker(Worker):
                 return _harness_failure(error, clock)
             finally:
                 built = None
-                _settle()
+                settle()
         return _judged(verdict, clock)
 
 
@@ -181,7 +178,7 @@ class BackendWorker(Worker):
         from harness.numerics import References, judge
 
         clock = self._clock()
-        with _peak_memory() as peak, self._limited():
+        with peak_memory() as peak, self._limited():
             try:
                 seen = self._observe(key, seed, payload, clock)
                 with clock.stage(Stage.JUDGE):
@@ -201,7 +198,7 @@ class BackendWorker(Worker):
             except BaseException as error:
                 return _harness_failure(error, clock), None
             finally:
-                _settle()
+                settle()
         outcome = replace(
             _judged(verdict, clock),
             executed=dict(seen.executed),
@@ -310,64 +307,3 @@ def _warm_up() -> None:
     from harness.backends.program import Program
 
     Program.capture(torch.nn.Linear(2, 2), (torch.zeros(1, 2),), {})
-
-
-def _settle() -> None:
-    """Takes what lives now, mostly modules, out of the garbage collector's sight.
-
-    Else every collection walks through all that torch and its friends imported: 0.35 s a model, and half of an export.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def _keep_stderr(path: str) -> Any:
-    """Sends this process's stderr, native code's too, to a file, and Python's frames there when it dies."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    log = Path(path).open("a", buffering=1, encoding="utf-8", errors="replace")  # noqa: SIM115  (for life)
-    os.dup2(log.fileno(), 2)
-    faulthandler.enable(log, all_threads=False)
-    return log
-
-
-@contextlib.contextmanager
-def _memory_limit(gib: float) -> Iterator[None]:
-    """Lets the process allocate `gib` GiB beyond what it holds; then an allocation fails as it does on a full machine.
-
-    RLIMIT_DATA counts private writable memory, so the address space that XLA and CUDA reserve does not count.
-    """
-    if not sys.platform.startswith("linux"):
-        yield
-        return
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    limit = _private_bytes() + int(gib * 2**30)
-    if before[1] != resource.RLIM_INFINITY:
-        limit = min(limit, before[1])
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
-
-
-def _private_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmData:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-@contextlib.contextmanager
-def _peak_memory() -> Iterator[Callable[[], float | None]]:
-    """Yields a call that gives the peak resident memory of this process since now, in MiB; None where unknown."""
-    with contextlib.suppress(OSError):  # 5 resets the peak (proc(5))
-        Path("/proc/self/clear_refs").write_text("5")
-    yield _resident_peak
-
-
-def _resident_peak() -> float | None:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return round(int(line.split()[1]) / 1024, 1)
-    return None
