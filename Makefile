@@ -4,7 +4,7 @@ VENV   ?= .venv
 EXTRAS ?= tpu,dev
 BIN    := $(VENV)/bin
 
-.PHONY: setup sweep test test-slow bench lint clean
+.PHONY: setup sweep test test-slow bench lint clean screenshot
 
 setup: $(VENV)/.ready
 
@@ -35,3 +35,8 @@ lint: setup
 
 clean:
 	rm -rf $(VENV) runs build *.egg-info
+
+# The README's picture, of the page that the last `make sweep` wrote.
+screenshot:
+	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
+	  --window-size=1280,1180 --screenshot=docs/page.png file://$(CURDIR)/runs/demo/site/index.html
