@@ -107,9 +107,14 @@ def sweep(
     folder = out or Path("runs") / f"{config.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     command = f"calipers sweep {shlex.quote(str(config))} --out {shlex.quote(str(folder))}"
     console = _console(stderr=True)
-    with SweepProgress(console) as progress:
-        listener = Listener(progress.planned, progress.row, progress.stopping)
-        run, _ = run_sweep(loaded, folder, resume=resume, ray_address=ray_address, command=command, listener=listener)
+    try:
+        with SweepProgress(console) as progress:
+            listener = Listener(progress.planned, progress.row, progress.stopping)
+            run, _ = run_sweep(
+                loaded, folder, resume=resume, ray_address=ray_address, command=command, listener=listener
+            )
+    except KeyboardInterrupt:
+        _fail(f"interrupted; go on with: {command} --resume", code=1)
     if len(run.rows) < run.info.rows:
         _fail(f"stopped with {len(run.rows)} of {run.info.rows} rows closed; go on with: {command} --resume", code=1)
     page, causes, rows = _write_page(run, folder / "site")
@@ -177,7 +182,13 @@ def _exit_code(rows: list[Row]) -> int:
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False)
+    class Quiet(Console):
+        """A console whose reader may go away, as `head` does."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Quiet(stderr=stderr, highlight=False, soft_wrap=False)
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -217,8 +228,10 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("CALIPERS_DEBUG"):
             raise
-        expected = isinstance(error, _expected_errors())
+        expected = isinstance(error, (OSError, *_expected_errors()))
         first = " ".join(str(error).split())
+        if isinstance(error, OSError) and error.strerror:
+            first = f"cannot read or write {error.filename or 'the run folder'}: {error.strerror}"
         line = first if expected else f"a fault in calipers itself: {type(error).__name__}: {first[:300]}"
         typer.echo(f"calipers: {line}" + ("" if expected else "; set CALIPERS_DEBUG=1 for the traceback"), err=True)
         code = 2 if expected else 3

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 FORMAT_VERSION = 1
 """Version of the run folder's format, written into run.json; a reader refuses a later one."""
@@ -260,6 +260,12 @@ class Row(Record):
     attempts: int = 1
     """How often the row was started, resumes and re-runs alone included."""
     closed_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+    @field_validator("op", "message", "detail", mode="before")
+    @classmethod
+    def _writable(cls, text: Any) -> Any:
+        """A model's words may hold half a character, which no file takes."""
+        return text.encode("utf-8", "backslashreplace").decode() if isinstance(text, str) else text
 
     @property
     def key(self) -> RowKey:

@@ -58,7 +58,9 @@ def read_run(path: str | Path) -> Run:
     try:
         causes = _causes.validate_json(causes_file.read_bytes()) if causes_file.exists() else []
     except (ValidationError, OSError) as error:
-        raise StoreError(f"{causes_file} is damaged: {_first(error)}; write it anew with `calipers report`") from error
+        raise StoreError(
+            f"{causes_file} is damaged: {_first(error)}; delete it, `calipers report` writes it anew"
+        ) from error
     return Run(folder, info, rows, open_keys, causes)
 
 

@@ -62,6 +62,62 @@ def raises_when_built() -> Built:
     raise ValueError("this model cannot be built")
 
 
+def raises_half_a_character() -> Built:
+    def act(x: torch.Tensor) -> None:
+        raise ValueError("half of a pair: \ud800")
+
+    return _model(act)
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("this exception cannot say what it is")
+
+
+def raises_mute() -> Built:
+    def act(x: torch.Tensor) -> None:
+        raise Mute
+
+    return _model(act)
+
+
+class Boxed:
+    """An output of a class of the user's own."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+
+class _Boxes(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.linear, self.factor = nn.Linear(4, 3), factor
+
+    def forward(self, x: torch.Tensor) -> Boxed:
+        return Boxed(self.linear(x) * (self.factor if torch.compiler.is_compiling() else 1))
+
+
+def good_boxed() -> Built:
+    return _Boxes(1), (torch.randn(2, 4),)
+
+
+def twice_in_a_box_on_device() -> Built:
+    return _Boxes(2), (torch.randn(2, 4),)
+
+
+def good_sparse() -> Built:
+    return _model(lambda x: x.to_sparse() if not torch.compiler.is_compiling() else x)
+
+
+class _Says(nn.Module):
+    def forward(self, x: torch.Tensor) -> str:
+        return "no tensor"
+
+
+def returns_no_tensor() -> Built:
+    return _Says(), (torch.randn(2, 4),)
+
+
 def nan_on_device() -> Built:
     """Eager PyTorch gives numbers; whatever is exported or compiled gives NaN."""
     return _model(lambda x: x * float("nan") if torch.compiler.is_compiling() else x)

@@ -189,20 +189,29 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says that memory ran out, in any of the forms that Python, PyTorch and XLA have for it."""
     if isinstance(error, MemoryError):
         return True
-    text = str(error)
+    text = text_of(error)
     return any(sign in text for sign in ("can't allocate memory", "RESOURCE_EXHAUSTED", "out of memory", "bad_alloc"))
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says; empty if it cannot say it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
     """`Type: first line` of an exception, cut at `limit` characters."""
-    text = str(error).strip()
+    text = text_of(error).strip()
     first = text.splitlines()[0].strip() if text else ""
     line = f"{type(error).__name__}: {first}" if first else type(error).__name__
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def traceback_tail(error: BaseException, frames: int = 6) -> str:
-    """The last frames of an exception's traceback, for `Row.detail`."""
+    """The last frames of an exception's traceback and the beginning of what it says, for `Row.detail`."""
     import traceback
 
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=-frames))[-4000:]
+    where = "".join(traceback.format_tb(error.__traceback__, limit=-frames))[-3000:]
+    return f"{where}{type(error).__name__}: {text_of(error)[:1000]}"

@@ -19,7 +19,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
-from harness.backends.tree import Leaf, walk
+from harness.backends.tree import Leaf, Opaque, walk
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _kept(value: Any) -> Any:
     """What a program keeps of a leaf: a constant as it is; of an object that cannot travel, the name of its type."""
     if isinstance(value, torch.Tensor):
         return OUTPUT
-    return value if isinstance(value, bool | int | float | complex | str) else type(value).__name__
+    return value if isinstance(value, int | float | complex | str | bytes | Opaque) else Opaque(type(value).__name__)
 
 
 def _drop_detached_outputs(graph_module: torch.fx.GraphModule) -> None:

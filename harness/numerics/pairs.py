@@ -113,7 +113,9 @@ class NumberPair(Pair):
     types = (bool, int, float, complex)
 
     def values_impl(self) -> LeafVerdict:
-        """Hands on to the pair for tensors."""
+        """Hands on to the pair for tensors; an integer that no tensor holds is compared by `==`."""
+        if any(isinstance(v, int) and abs(v) >= 2**63 for v in (self.values.device, self.values.reference)):
+            return ObjectPair(self.values).values_impl()
         dtype = {float: torch.float32, complex: torch.complex64}.get(type(self.values.reference))
         control = self.values.control
         values = Values(

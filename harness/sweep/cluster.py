@@ -10,13 +10,17 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import psutil
 import ray
 
 from harness.records import Stage
@@ -35,10 +39,10 @@ class Board:
     """An actor that outlives the workers: in which stage each one is, so that a death can be placed."""
 
     def __init__(self) -> None:
-        self._stage: dict[str, str] = {}
+        self._stage: dict[str, str | None] = {}
 
-    def enter(self, worker: str, stage: str) -> None:
-        """`worker` begins `stage`."""
+    def enter(self, worker: str, stage: str | None) -> None:
+        """`worker` begins `stage`; None: it begins another model."""
         self._stage[worker] = stage
 
     def stage(self, worker: str) -> str | None:
@@ -56,9 +60,6 @@ class Handle:
     actor: Any
     log: Path
     started: Started | None = None
-    models: int = 0
-    """Models that it has run."""
-    tags: dict[str, Any] = field(default_factory=dict)
 
 
 class Cluster:
@@ -83,6 +84,7 @@ class Cluster:
 
         register()
         self._board = ray.remote(num_cpus=0)(Board).remote()
+        self._raylet = next((p for p in psutil.Process().children() if p.name() == "raylet"), None)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,6 +116,15 @@ class Cluster:
         if worker.started and worker.started.node == ray.get_runtime_context().get_node_id():
             _make_sure(worker.started.pid)
 
+    def begin(self, worker: Handle) -> None:
+        """Says that the worker begins another model, so that its last stage is not taken for this one's."""
+        self._board.enter.remote(worker.name, None)
+
+    def check_alive(self) -> None:
+        """`ClusterError` if the Ray that we started on this machine has died under us."""
+        if self._raylet is not None and (not self._raylet.is_running() or self._raylet.status() == "zombie"):
+            raise ClusterError("Ray on this machine died (its raylet is gone); go on with the run by --resume")
+
     def last_stage(self, worker: Handle) -> Stage | None:
         """The stage that a worker began last."""
         stage = ray.get(self._board.stage.remote(worker.name))
@@ -124,6 +135,23 @@ class Cluster:
         with contextlib.suppress(OSError):
             return worker.log.read_text("utf-8", errors="replace")[-limit:].strip()
         return ""
+
+
+def check_reachable(address: str | None, seconds: float = 5.0) -> None:
+    """`ClusterError` if nothing listens at a Ray address; Ray itself would try for minutes."""
+    if address is None or address in ("auto", "local"):
+        return
+    host, _, port = address.removeprefix("ray://").partition("/")[0].rpartition(":")
+    if not host or not port.isdigit():
+        raise ClusterError(f"{address!r} is no Ray address; write host:port, ray://host:port or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"cannot reach Ray at {address}: {error}; start one with `ray start --head`") from error
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _connect(address: str | None) -> None:
@@ -140,6 +168,8 @@ def _connect(address: str | None) -> None:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         where = f"at {address}" if address else "on this machine"
         raise ClusterError(f"cannot reach Ray {where}: {first}; start one with `ray start --head`") from error
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)  # in place of Ray's handler, which prints a stack of C++ frames
 
 
 def _silence() -> None:
@@ -151,7 +181,7 @@ def _silence() -> None:
 
     assert worker.print_to_stdstream
     worker.print_to_stdstream = print_nothing
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # what workers raise is a row, or a line of ours
 
 
 def _make_sure(pid: int, seconds: float = 3.0) -> None:

@@ -39,8 +39,8 @@ class BackendChoice(_Section):
 class Limits(_Section):
     """What one model may take, on each side, before it is stopped."""
 
-    seconds: float = Field(default=300, gt=0)
-    memory_gib: float = Field(default=8, gt=0)
+    seconds: float = Field(default=300, gt=0, le=1e6)
+    memory_gib: float = Field(default=8, gt=0, le=1e6)
 
 
 class SweepConfig(_Section):
@@ -48,16 +48,23 @@ class SweepConfig(_Section):
 
     models: Models
     backends: list[BackendChoice] = Field(min_length=1)
-    profiles: list[Literal["gaussian"]] = ["gaussian"]
+    profiles: list[Literal["gaussian"]] = Field(default=["gaussian"], min_length=1)
     limits: Limits = Limits()
     workers: Literal["auto"] | int = "auto"
     """How many workers are active at once; auto: one per CPU."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
 
     @field_validator("backends", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         return [{"name": v} if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
+
+    @field_validator("profiles")
+    @classmethod
+    def _each_once(cls, value: list[str]) -> list[str]:
+        if len(set(value)) < len(value):
+            raise ValueError("names a profile twice")
+        return value
 
     @field_validator("workers")
     @classmethod
@@ -76,8 +83,10 @@ def read_config(file: Path) -> SweepConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the config {file}: {error}") from error
     try:
-        data = yaml.safe_load(text)
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except RecursionError as error:
+        raise ConfigError(f"{file}: malformed YAML: nested too deeply") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -86,6 +95,8 @@ def read_config(file: Path) -> SweepConfig:
     if not isinstance(data, dict):
         found = "nothing" if data is None else type(data).__name__
         raise ConfigError(f"{file}: line 1: expected keys such as models and backends, found {found}")
+    if doubled := _doubled_key(tree):
+        raise ConfigError(f"{file}: line {doubled.start_mark.line + 1}: the key {doubled.value} stands there twice")
     try:
         return SweepConfig.model_validate(data)
     except ValidationError as error:
@@ -108,7 +119,7 @@ def one_model(
     except ValidationError as error:
         first = error.errors()[0]
         flag = {"profiles": "profile"}.get(str(first["loc"][0]), str(first["loc"][-1]))
-        raise ConfigError(f"--{flag.replace('_', '-')}: {first['msg']} (found {first['input']!r})") from error
+        raise ConfigError(f"--{flag.replace('_', '-')}: {first['msg']} (found {_cut(first['input'])})") from error
 
 
 def _explained(file: Path, tree: yaml.Node | None, error: ValidationError) -> str:
@@ -124,7 +135,26 @@ def _explained(file: Path, tree: yaml.Node | None, error: ValidationError) -> st
     if first["type"] == "missing":
         return f"{file}: line {line}: the key {where} is missing"
     message = first["msg"].removeprefix("Value error, ")
-    return f"{file}: line {line}: {where}: {message} (found {first['input']!r})"
+    return f"{file}: line {line}: {where}: {message} (found {_cut(first['input'])})"
+
+
+def _cut(value: Any, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[:limit] + "…"
+
+
+def _doubled_key(node: yaml.Node | None) -> yaml.ScalarNode | None:
+    """The second of two equal keys at the top or one level below, of which YAML would silently take the last."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    seen: set[str] = set()
+    for key, value in node.value:
+        if key.value in seen:
+            return key  # type: ignore[no-any-return]
+        seen.add(key.value)
+        if doubled := _doubled_key(value):
+            return doubled
+    return None
 
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:

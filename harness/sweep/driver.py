@@ -77,7 +77,6 @@ class Tally:
     """Seconds of slots spent on starting workers."""
     call_seconds: float = 0.0
     """Seconds of slots spent on calls that ran models: the stages, and what moving tensors about costs."""
-    lost_workers: int = 0
 
 
 class Driver:
@@ -121,6 +120,7 @@ class Driver:
             self._dispatch()
             if not self._calls:
                 break
+            self._cluster.check_alive()
             wait = max(0.0, min(call.deadline for call in self._calls.values()) - time.monotonic())
             done, _ = ray.wait([c.refs[0] for c in self._calls.values()], timeout=min(wait, 0.5), fetch_local=False)
             for ref in done:
@@ -219,7 +219,8 @@ class Driver:
         seconds: float | None = None,
     ) -> None:
         now = time.monotonic()
-        worker.models += what != "start"
+        if what != "start":
+            self._cluster.begin(worker)
         self._calls[refs[0]] = Call(what, worker, refs, now + (seconds or self._seconds), now, task, row)
 
     # Taking back.
@@ -284,7 +285,6 @@ class Driver:
     def _overdue(self, call: Call) -> None:
         stage = self._cluster.last_stage(call.worker) if call.what != "start" else None
         self._cluster.stop(call.worker)
-        self._tally.lost_workers += 1
         took = time.monotonic() - call.since
         if call.what == "start":
             self._start_failed(call, f"not ready after {START_SECONDS:.0f} s")
@@ -294,7 +294,6 @@ class Driver:
 
     def _lost(self, call: Call, error: Exception, took: float) -> None:
         """A call raised: the worker died, or the harness is at fault."""
-        self._tally.lost_workers += 1
         words = self._cluster.last_words(call.worker)
         if call.what == "start":
             self._cluster.stop(call.worker)

@@ -81,8 +81,11 @@ class Journal:
                 journal.closed.setdefault(line.row.key, line.row)
             else:
                 journal.attempts[line.key] = line.attempt
-        stored = {row.key for row in read_results(folder)}
+        stored = {row.key: row for row in read_results(folder)}
         append_results(folder, [row for key, row in journal.closed.items() if key not in stored])
+        lost = [row for key, row in stored.items() if key not in journal.closed]  # somebody deleted the journal
+        journal._write([Closed(row=row) for row in lost])
+        journal.closed |= {row.key: row for row in lost}
         write_info(folder, journal.info)
         return journal
 

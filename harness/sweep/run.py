@@ -12,7 +12,7 @@ from pathlib import Path
 from harness import environment
 from harness.records import Row, RunInfo
 from harness.store import Run, read_run
-from harness.sweep.cluster import Cluster
+from harness.sweep.cluster import Cluster, check_reachable
 from harness.sweep.config import SweepConfig
 from harness.sweep.driver import Driver, Tally
 from harness.sweep.journal import Journal
@@ -49,6 +49,7 @@ def sweep(
     Raises `ConfigError`, `ZooError`, `UnknownBackend`, `Unavailable`, `StoreError`, `ClusterError`, one line each.
     """
     listener = listener or Listener()
+    check_reachable(ray_address)
     plan = make_plan(config)
     info = run_info(config, plan, command)
     with (Journal.resume if resume else Journal.create)(folder, info) as journal:

@@ -93,6 +93,8 @@ class ReferenceWorker(Worker):
 
     def prepare(self, task: Task) -> tuple[Outcome, Payload | None]:
         """Reference, fp64 control and export of one model. An outcome without status goes on to the backends."""
+        import torch
+
         from harness.backends import reference
         from harness.backends.base import is_out_of_memory, one_line
         from harness.backends.double import ControlUnavailable, run_control
@@ -114,6 +116,10 @@ class ReferenceWorker(Worker):
                 with clock.stage(Stage.REFERENCE):
                     run = reference.run_reference(built)
                 facts = replace(facts, op_counts=run.op_counts)
+                if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
+                    message = "the model returns no tensor, so there is nothing to compare"
+                    nothing = Outcome(Status.SKIPPED, Stage.REFERENCE, message=message, stage_seconds=clock.seconds)
+                    return replace(nothing, facts=facts, peak_memory_mib=peak()), None
                 control = None
                 with clock.stage(Stage.CONTROL), contextlib.suppress(ControlUnavailable):
                     control = run_control(built)

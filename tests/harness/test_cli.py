@@ -49,6 +49,10 @@ def calipers(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["sweep", "good.yaml", "--out", "taken"], "taken is not empty and holds no run"),
         (["sweep", "good.yaml", "--resume"], "--resume needs --out"),
         (["sweep", "good.yaml", "--out", "taken", "--resume"], "taken is no run folder"),
+        (["sweep", "good.yaml", "--out", "new", "--ray-address", "127.0.0.1:1"], "cannot reach Ray at 127.0.0.1:1"),
+        (["sweep", "good.yaml", "--out", "new", "--ray-address", "nowhere"], "'nowhere' is no Ray address"),
+        (["sweep", "good.yaml", "--out", "good.yaml"], "good.yaml"),
+        (["check", "timm:resnet18", "--backend", "torchtpu", "--memory-gib", "inf"], "--memory-gib"),
         (["report", "taken"], "taken is no run folder: no run.json in it (found thesis.tex)"),
         (["report", "nothing"], "there is no such folder"),
         (["zoo", "list", "timm:nothing*"], "unknown model timm:nothing*"),
@@ -65,6 +69,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(folder: Path, arguments: list[s
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1, ended.stderr
     assert line in ended.stderr
+    assert not (folder / "new").exists()
     assert [p.name for p in (folder / "taken").iterdir()] == ["thesis.tex"]
 
 
@@ -133,6 +138,13 @@ def test_a_sweep_leaves_a_run_folder_with_results_and_a_page(folder: Path) -> No
     shown = calipers(folder, "report", "run", "--out", "elsewhere")
     assert shown.returncode == 0
     assert (folder / "elsewhere" / "index.html").exists()
+
+
+def test_a_page_that_cannot_be_written_is_one_line(folder: Path) -> None:
+    calipers(folder, "sweep", "good.yaml", "--out", "run")
+    ended = calipers(folder, "report", "run", "--out", "good.yaml")
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (2, 1)
+    assert "good.yaml" in ended.stderr
 
 
 def test_doctor_says_what_can_run_as_json(folder: Path) -> None:

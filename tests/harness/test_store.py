@@ -129,6 +129,19 @@ def test_resume_writes_what_the_killed_driver_had_not_yet_put_into_parquet(tmp_p
         assert [r.key for r in read_results(folder)] == [key(0)]
 
 
+def test_resume_without_the_journal_takes_the_stored_rows_as_closed(tmp_path: Path) -> None:
+    with Journal.create(tmp_path / "run", info(1)) as journal:
+        journal.open_rows([key(0)])
+        journal.close_row(row(0))
+        journal.flush()
+    (tmp_path / "run" / JOURNAL).unlink()
+    with Journal.resume(tmp_path / "run", info(1)) as journal:
+        assert set(journal.closed) == {key(0)}
+    with Journal.resume(tmp_path / "run", info(1)) as journal:
+        assert set(journal.closed) == {key(0)}
+    assert len(read_results(tmp_path / "run")) == 1
+
+
 def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
     Journal.create(tmp_path, info(1))._file.close()
     with pytest.raises(StoreError, match=r"holds another run.*--resume"):

@@ -70,3 +70,22 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_yaml_cannot_construct_objects(tmp_path: Path) -> None:
     assert "malformed YAML" in refused(tmp_path, 'models: !!python/object/apply:os.system ["true"]\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (GOOD + "profiles: [gaussian, gaussian]\n", "profiles: names a profile twice"),
+        (GOOD + "profiles: []\n", "profiles"),
+        (GOOD + "seed: 9223372036854775808\n", "seed: Input should be less than"),
+        (GOOD + "seed: 1\nseed: 2\n", "line 7: the key seed stands there twice"),
+        (GOOD.replace("60", ".inf"), "limits.seconds"),
+        ("models: " + "[" * 5000 + "\n", "malformed YAML"),
+    ],
+)
+def test_what_could_not_be_run_is_refused(tmp_path: Path, text: str, part: str) -> None:
+    assert part in refused(tmp_path, text)
+
+
+def test_a_value_that_is_shown_is_cut(tmp_path: Path) -> None:
+    assert len(refused(tmp_path, GOOD + f"seed: {'x' * 10_000}\n")) < 400

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harness.records import Fault, Row, Stage, Status
 from harness.store import read_journal, read_results
+from harness.sweep.cluster import ClusterError
 from harness.sweep.config import SweepConfig
-from harness.sweep.run import sweep
+from harness.sweep.run import Listener, sweep
 
 FAULTS = {
     "segfaults": (Status.CRASH, Stage.REFERENCE, Fault.MODEL),
@@ -24,6 +26,12 @@ FAULTS = {
     # Beyond the nine of the issue:
     "cannot_be_exported": (Status.SKIPPED, Stage.EXPORT, Fault.NONE),
     "allocates_bit_by_bit": (Status.OUT_OF_MEMORY, Stage.REFERENCE, Fault.MODEL),
+    "raises_half_a_character": (Status.REFERENCE_ERROR, Stage.REFERENCE, Fault.MODEL),
+    "raises_mute": (Status.REFERENCE_ERROR, Stage.REFERENCE, Fault.MODEL),
+    "good_boxed": (Status.PASS, None, Fault.NONE),
+    "twice_in_a_box_on_device": (Status.DIVERGENT, Stage.RUN, Fault.BACKEND),
+    "good_sparse": (Status.PASS, None, Fault.NONE),
+    "returns_no_tensor": (Status.SKIPPED, Stage.REFERENCE, Fault.NONE),
     "raises_when_built": (Status.LOAD_ERROR, Stage.BUILD, Fault.MODEL),
     "off_by_one_percent_on_device": (Status.DIVERGENT, Stage.RUN, Fault.BACKEND),
 }
@@ -88,3 +96,18 @@ def test_two_backends_share_one_reference(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_exported_still_runs_where_no_program_is_needed(tmp_path: Path) -> None:
     run, _ = sweep(config(["cannot_be_exported"], backends=["torchtpu", "reference"]), tmp_path / "run")
     assert {row.backend: row.status for row in run.rows} == {"torchtpu": Status.SKIPPED, "reference": Status.PASS}
+
+
+def test_a_sweep_whose_ray_dies_ends_and_says_how_to_go_on(tmp_path: Path) -> None:
+    def kill_raylet(row: Row) -> None:
+        for child in psutil.Process().children():
+            if child.name() == "raylet":
+                child.kill()
+
+    with pytest.raises(ClusterError, match="--resume"):
+        sweep(
+            config(["good_linear", "sleeps"], backends=["reference"]),
+            tmp_path / "run",
+            listener=Listener(row=kill_raylet),
+        )
+    assert len(read_journal(tmp_path / "run")[0]) == 1
