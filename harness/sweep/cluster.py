@@ -126,8 +126,11 @@ class Cluster:
             raise ClusterError("Ray on this machine died (its raylet is gone); go on with the run by --resume")
 
     def last_stage(self, worker: Handle) -> Stage | None:
-        """The stage that a worker began last."""
-        stage = ray.get(self._board.stage.remote(worker.name))
+        """The stage that a worker began last; None if it began none, or the board is gone."""
+        try:
+            stage = ray.get(self._board.stage.remote(worker.name), timeout=10)
+        except ray.exceptions.RayError:
+            return None
         return Stage(stage) if stage else None
 
     def last_words(self, worker: Handle, limit: int = 3000) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ray.exceptions import NodeDiedError, RayTaskError
+from ray.exceptions import NodeDiedError, RayActorError, RayTaskError, WorkerCrashedError
 from ray.exceptions import OutOfMemoryError as RayOutOfMemory
 
 from harness.records import Stage, Status
@@ -29,12 +29,12 @@ def cause_of_death(error: Exception, words: str, stage: Stage | None) -> tuple[S
     if isinstance(error, RayTaskError):
         cause = error.cause or error
         return Status.ENVIRONMENT_ERROR, f"the harness failed {where}: {type(cause).__name__}: {_first(cause)}"
-    if isinstance(error, RayOutOfMemory) or (
-        "memory" in str(error) and "killed due to the node running low" in str(error)
-    ):
+    if isinstance(error, RayOutOfMemory) or "due to the node running low on memory" in str(error):
         return Status.OUT_OF_MEMORY, f"killed {where}: the machine ran low on memory"
     if "bad_alloc" in words or "Cannot allocate memory" in words:
         return Status.OUT_OF_MEMORY, f"memory limit reached {where}: an allocation failed in native code"
+    if not isinstance(error, RayActorError | WorkerCrashedError | NodeDiedError):
+        return Status.ENVIRONMENT_ERROR, f"Ray failed {where}: {type(error).__name__}: {_first(error)}"
     if isinstance(error, NodeDiedError) or "its node has died" in str(error):
         return Status.ENVIRONMENT_ERROR, f"the node was lost {where}"
     check = _CHECK.search(words)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
-from ray.exceptions import OutOfMemoryError as RayOutOfMemory
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError
 
 from harness.records import Row, RowKey, Stage, Status
 from harness.sweep.cluster import START_SECONDS, Cluster, Handle
@@ -95,7 +94,6 @@ class Driver:
         self._cluster, self._seconds, self._memory_gib = cluster, seconds, memory_gib
         self._slots, self._threads, self._routes = slots, threads, routes or {}
         self._idle: dict[str, list[Handle]] = {}
-        self._starting: dict[str, int] = {}
         self._failed_starts: dict[str, int] = {}
         self._why: dict[str, str] = {}
         self.cpu_capability = ""
@@ -198,7 +196,9 @@ class Driver:
     def _worker(self, kind: str, wanted: int) -> Handle | None:
         """An idle worker of that kind; where there is none, one is started, if work for it waits, and None given."""
         if idle := self._idle.get(kind):
-            return idle.pop()
+            worker = idle.pop()
+            self._cluster.begin(worker)
+            return worker
         starting = sum(c.worker.kind == kind and c.what == "start" for c in self._calls.values())
         if starting < wanted and len(self._calls) < self._slots:
             self._start(kind)
@@ -219,8 +219,6 @@ class Driver:
         seconds: float | None = None,
     ) -> None:
         now = time.monotonic()
-        if what != "start":
-            self._cluster.begin(worker)
         self._calls[refs[0]] = Call(what, worker, refs, now + (seconds or self._seconds), now, task, row)
 
     # Taking back.
@@ -233,7 +231,7 @@ class Driver:
             self._tally.call_seconds += took
         try:
             result = ray.get(call.refs[0])
-        except (RayActorError, RayTaskError, RayOutOfMemory) as error:
+        except RayError as error:
             self._lost(call, error, took)
             return
         if call.what == "start":

@@ -1,5 +1,5 @@
 import pytest
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
 
 from harness.records import Stage, Status
 from harness.sweep.deaths import cause_of_death
@@ -33,4 +33,9 @@ def test_rays_own_memory_limit_is_out_of_memory() -> None:
 
 def test_a_lost_node_is_no_fault_of_the_backend() -> None:
     error = RayActorError(error_msg="The actor died because its node has died.")
+    assert cause_of_death(error, "", Stage.RUN)[0] is Status.ENVIRONMENT_ERROR
+
+
+def test_what_ray_itself_fails_at_is_no_fault_of_the_backend() -> None:
+    error = ObjectLostError("00" * 28, None, "")
     assert cause_of_death(error, "", Stage.RUN)[0] is Status.ENVIRONMENT_ERROR
