@@ -217,7 +217,7 @@ def main(arguments: list[str] | None = None) -> None:
     except Exit as stop:
         code = stop.exit_code
     except TyperException as error:
-        typer.echo(f"calipers: {error.format_message()}; see `calipers --help`", err=True)
+        typer.echo(f"calipers: {error.format_message().rstrip('.')}; see `calipers --help`", err=True)
         code = 2
     except (Abort, KeyboardInterrupt):
         typer.echo("calipers: interrupted", err=True)
