@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,8 +67,6 @@ class Tally:
 
     wall_seconds: float = 0.0
     """Wall time of the sweep, start of the first worker to the end of the last row."""
-    ready_seconds: float = 0.0
-    """Of that, until the first worker was ready."""
     work_seconds: dict[Stage, float] = field(default_factory=dict)
     """Seconds per stage; a reference shared by several rows counts once."""
     slots: int = 1
@@ -122,10 +120,7 @@ class Driver:
             wait = max(0.0, min(call.deadline for call in self._calls.values()) - time.monotonic())
             done, _ = ray.wait([c.refs[0] for c in self._calls.values()], timeout=min(wait, 0.5), fetch_local=False)
             for ref in done:
-                call = self._calls.pop(ref)
-                if call.what == "start" and not self._tally.ready_seconds:
-                    self._tally.ready_seconds = time.perf_counter() - begin
-                self._finish(call)
+                self._finish(self._calls.pop(ref))
             for call in [c for c in self._calls.values() if time.monotonic() > c.deadline]:
                 del self._calls[call.refs[0]]
                 self._overdue(call)
@@ -337,10 +332,7 @@ class Driver:
 
     def stop(self) -> None:
         """Ends all workers."""
-        for worker in self._workers():
-            self._cluster.stop(worker)
-        self._idle.clear()
-
-    def _workers(self) -> Iterator[Handle]:
         for idle in self._idle.values():
-            yield from idle
+            for worker in idle:
+                self._cluster.stop(worker)
+        self._idle.clear()

@@ -34,7 +34,6 @@ class Started:
     pid: int
     node: str
     cpu_capability: str
-    route: str = ""
 
 
 @dataclass(frozen=True)

@@ -66,14 +66,14 @@ class Worker:
 
         return StageClock(lambda stage: ray.get(self._board.enter.remote(self._settings.worker, stage.value)))
 
-    def _started(self, route: str = "") -> Started:
+    def _started(self) -> Started:
         import ray
         import torch
 
         torch.set_num_threads(self._settings.threads)
         settle()
         node = ray.get_runtime_context().get_node_id()
-        return Started(os.getpid(), node, torch.backends.cpu.get_cpu_capability(), route)
+        return Started(os.getpid(), node, torch.backends.cpu.get_cpu_capability())
 
 
 class ReferenceWorker(Worker):
@@ -176,7 +176,7 @@ class BackendWorker(Worker):
         register()
         self._backend = load_backend(backend)
         self._backend.activate(mode, self._settings.threads)
-        return self._started(self._backend.availability(mode).route)
+        return self._started()
 
     def run(self, key: RowKey, seed: int, payload: Payload) -> tuple[Outcome, Any]:
         """Runs one model and judges it. Device outputs come back, as the second part, only if the verdict fails."""
