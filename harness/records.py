@@ -209,9 +209,11 @@ class RowKey(Record):
     mode: str
     dtype: str = "float32"
     profile: str = "gaussian"
+    workload: str = "forward"
 
     def __str__(self) -> str:
-        return f"{self.model} on {self.backend}/{self.mode} {self.dtype} {self.profile}"
+        text = f"{self.model} on {self.backend}/{self.mode} {self.dtype} {self.profile}"
+        return text if self.workload == "forward" else f"{text} {self.workload}"
 
 
 class Row(Record):
@@ -222,6 +224,8 @@ class Row(Record):
     mode: str
     dtype: str
     profile: str
+    workload: str = "forward"
+    """What was run: `forward`, `training` (loss, gradients, an optimizer step) or `decoding` (greedy, with a cache)."""
     status: Status
     stage: Stage | None = None
     """Where it ended, if it did not pass."""
@@ -252,6 +256,17 @@ class Row(Record):
     substituted: tuple[str, ...] = ()
     """What the route could not run and the harness replaced by an equal form."""
     metrics: Metrics = Field(default_factory=Metrics)
+    weights: str = "observable"
+    """How parameters came about: `observable` (random, variance-preserving), `stock` (as the library draws them),
+    `given` (the model's own)."""
+    observability: float | None = None
+    """Share of the floating-point op calls whose output, 1 % off, moves the model's output beyond its budget."""
+    hidden_states: bool = False
+    """Whether the verdict was on hidden states too, as the outputs alone show too little."""
+    isa: str = ""
+    """Instruction set that PyTorch's CPU kernels were dispatched to on the reference's machine, e.g. `AVX2`."""
+    findings: tuple[str, ...] = ()
+    """What else was found, a line each: a side that is not the same when run again, a reference that stands apart."""
     stage_seconds: dict[Stage, float] = Field(default_factory=dict)
     seconds: float = 0.0
     """Wall time of the row in its workers, without waiting for one."""
@@ -270,13 +285,19 @@ class Row(Record):
     @property
     def key(self) -> RowKey:
         """The key of this row."""
-        return RowKey(model=self.model, backend=self.backend, mode=self.mode, dtype=self.dtype, profile=self.profile)
+        return RowKey(**{name: getattr(self, name) for name in RowKey.model_fields})
 
     @property
     def command(self) -> str:
         """The command that runs this row again."""
         parts = ["calipers check", _quoted(self.model), "--backend", self.backend, "--mode", self.mode]
-        for flag, value, default in (("--dtype", self.dtype, "float32"), ("--profile", self.profile, "gaussian")):
+        flags = (
+            ("--dtype", self.dtype, "float32"),
+            ("--profile", self.profile, "gaussian"),
+            ("--workload", self.workload, "forward"),
+            ("--weights", self.weights, "observable"),
+        )
+        for flag, value, default in flags:
             parts += [flag, value] if value != default else []
         parts += ["--seed", str(self.seed)] if self.seed else []
         return " ".join(parts)

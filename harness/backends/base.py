@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -134,9 +134,13 @@ class Backend(ABC):
         """Compiles what `lower` gave; what it gives goes to `run`. Raises `BackendError`."""
         return self._guarded(Stage.COMPILE, lambda: self.compile_impl(lowered))
 
-    def run(self, compiled: object) -> Observation:
-        """Executes what `compile` gave, once. Raises `BackendError`, also when no op was executed on the device."""
-        seen: Observation = self._guarded(Stage.RUN, lambda: self.run_impl(compiled))
+    def run(self, compiled: object, inputs: Sequence[Any] | None = None) -> Observation:
+        """Executes what `compile` gave, once. Raises `BackendError`, also when no op was executed on the device.
+
+        `inputs` are flat input leaves (`pytree.tree_leaves((args, kwargs))`) to use in place of the work's own, of the
+        same shapes and dtypes.
+        """
+        seen: Observation = self._guarded(Stage.RUN, lambda: self.run_impl(compiled, inputs))
         if not sum(seen.executed.values()):
             raise BackendError(Status.NOT_EXECUTED, f"{self.name} gave outputs but executed no op on the device")
         return seen
@@ -173,7 +177,7 @@ class Backend(ABC):
         return lowered
 
     @abstractmethod
-    def run_impl(self, compiled: Any) -> Observation:
+    def run_impl(self, compiled: Any, inputs: Sequence[Any] | None = None) -> Observation:
         """See `run`."""
 
     def classify_impl(self, stage: Stage, error: BaseException) -> BackendError:

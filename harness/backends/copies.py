@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -46,6 +46,14 @@ def copied_inputs(built: BuiltModel, convert: Convert | None = None) -> tuple[tu
             memo[id(leaf)] = _owned(leaf, convert)
     args, kwargs = copy.deepcopy((built.args, built.kwargs), memo)
     return tuple(args), dict(kwargs)
+
+
+def with_inputs(built: BuiltModel, inputs: Sequence[Any] | None) -> BuiltModel:
+    """The same model with these flat input leaves in place of its own; itself for None."""
+    if inputs is None:
+        return built
+    args, kwargs = pytree.tree_unflatten(list(inputs), pytree.tree_structure((built.args, built.kwargs)))
+    return dataclasses.replace(built, args=args, kwargs=kwargs)
 
 
 def cast(built: BuiltModel, dtype: torch.dtype) -> BuiltModel:

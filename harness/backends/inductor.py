@@ -29,7 +29,7 @@ from harness.backends.base import (
     one_line,
     traceback_tail,
 )
-from harness.backends.copies import cast, copied_inputs, private_copy
+from harness.backends.copies import cast, copied_inputs, private_copy, with_inputs
 from harness.backends.double import FORWARD_SEED
 from harness.backends.program import op_counts
 from harness.backends.tree import walk
@@ -117,10 +117,10 @@ class Inductor(Backend):
         )
         return _Compiled(built, call, executed, breaks)
 
-    def run_impl(self, compiled: _Compiled) -> Observation:
+    def run_impl(self, compiled: _Compiled, inputs: Sequence[Any] | None = None) -> Observation:
         """Makes a further call, on fresh inputs and the module's first state."""
         with _state_kept(compiled.built.module):
-            leaves = walk(_call(compiled.call, compiled.built))
+            leaves = walk(_call(compiled.call, with_inputs(compiled.built, inputs)))
         return Observation(leaves, dict(compiled.executed), substituted=compiled.breaks)
 
     def classify_impl(self, stage: Stage, error: BaseException) -> BackendError:

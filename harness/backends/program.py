@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -88,6 +88,15 @@ class Program:
             if isinstance(owner, torch.fx.GraphModule):
                 owner.recompile()  # the pickle holds the graph without its code
         return loaded
+
+    def with_inputs(self, inputs: Sequence[Any] | None) -> Program:
+        """The program called with these flat input leaves in place of its own; itself for None."""
+        if inputs is None:
+            return self
+        values = list(self.values)
+        for place, value in zip(self.inputs, inputs, strict=True):
+            values[place] = value
+        return replace(self, values=tuple(values))
 
     def returned(self, flat: Sequence[Any]) -> tuple[Leaf, ...]:
         """The leaves of the model's output, from the graph's flat outputs: what `walk` gives for the eager output."""

@@ -7,7 +7,7 @@ inputs, buffers or caches change nothing for the next run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.backends.base import Availability, Backend, Needs, Observation, Work
-from harness.backends.copies import cast, copied_inputs, private_copy
+from harness.backends.copies import cast, copied_inputs, private_copy, with_inputs
 from harness.backends.double import ControlUnavailable, Watch, forward, run_control
 from harness.backends.tree import Leaf, walk
 from model_zoo.spec import BuiltModel
@@ -123,8 +123,9 @@ class Reference(Backend):
         dtype = getattr(torch, work.key.dtype)
         return built if dtype is torch.float32 else cast(built, dtype)
 
-    def run_impl(self, compiled: BuiltModel) -> Observation:
+    def run_impl(self, compiled: BuiltModel, inputs: Sequence[Any] | None = None) -> Observation:
         """Runs the mode's path and counts its ops."""
+        compiled = with_inputs(compiled, inputs)
         if self.mode == "eager":
             run = run_reference(compiled)
             return Observation(run.leaves, run.op_counts)

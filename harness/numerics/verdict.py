@@ -34,6 +34,24 @@ CLASSES = (
 
 
 @dataclass(frozen=True)
+class Raised:
+    """What stands for an output tree where the model raised instead."""
+
+    message: str
+    """One line: type and first line of the exception."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An op of the reference that stands apart from its fp64 control on the same inputs, and from other kernels."""
+
+    op: str
+    """ATen overload, e.g. `aten::gelu`."""
+    message: str
+    """One line: what it gives, what fp64 gives, which other path agrees with fp64."""
+
+
+@dataclass(frozen=True)
 class References:
     """What the device is judged by; each an output tree as `harness.backends.tree.walk` gives it."""
 
@@ -43,6 +61,12 @@ class References:
     """The same in fp64; None if it could not be had."""
     second: Sequence[Leaf] | None = None
     """The second path, in the reference's dtype; only had for a row that failed."""
+    jittered: tuple[Sequence[Leaf], ...] = ()
+    """The reference run again with the result of every op rounded another way; only had for a row that failed."""
+    lower: Sequence[Leaf] | None = None
+    """The CPU in the lower precision that the device computes in, where that is not the row's dtype."""
+    suspect: Suspect | None = None
+    """What an audit of the reference found; only had for a row that failed or whose reference stands apart."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ point where libtpu would take over; missing ops and wrong lowerings show themsel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -80,15 +81,16 @@ class TorchTPU(Backend):
             return lowered
         return replace(lowered, module=self._xla.compile(lowered.module))
 
-    def run_impl(self, compiled: Any) -> Observation:
+    def run_impl(self, compiled: Any, inputs: Sequence[Any] | None = None) -> Observation:
         """Executes once, on the device or on XLA:CPU."""
-        from harness.backends.torchtpu import device
+        from harness.backends.torchtpu import device, lowering
         from harness.backends.torchtpu.lowering import Result
 
         if self.mode == "device":
-            return device.run(compiled, self._plugin)
+            return device.run(compiled.with_inputs(inputs), self._plugin)
         job: _Job = compiled
-        results = self._xla.execute(job.module, job.lowered.arguments)
+        arguments = lowering.arguments_of(job.program.with_inputs(inputs)) if inputs else job.lowered.arguments
+        results = self._xla.execute(job.module, arguments)
         flat = [results[slot.index] if isinstance(slot, Result) else slot for slot in job.lowered.outputs]
         return Observation(
             leaves=job.program.returned(flat),

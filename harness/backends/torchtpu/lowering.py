@@ -114,11 +114,7 @@ class _Argument:
     def of(cls, value: torch.Tensor) -> _Argument:
         from torch_tpu._internal.compile import tpu_torch_compile
 
-        strides = value.stride()
-        in_memory = sorted(range(value.dim()), key=lambda d: (-strides[d], d))
-        dense = value.permute(in_memory)
-        if not dense.is_contiguous():  # overlapping or with holes: it would lie contiguous on a device, too
-            in_memory, dense = list(range(value.dim())), value.contiguous()
+        dense, in_memory = _dense(value)
         placeholder = tpu_torch_compile.placeholder(list(dense.shape), dense.dtype, False)
         return cls(dense, placeholder, tuple(in_memory.index(d) for d in range(value.dim())))
 
@@ -128,6 +124,21 @@ class _Argument:
         A clone, as in TorchTPU's own fx_to_mlir: an op that writes to its input must not write to the placeholder.
         """
         return self.placeholder.clone().permute(self.order)
+
+
+def _dense(value: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
+    """A tensor with its dimensions in the order in which they lie in memory, and that order."""
+    strides = value.stride()
+    in_memory = sorted(range(value.dim()), key=lambda d: (-strides[d], d))
+    dense = value.permute(in_memory)
+    if dense.is_contiguous():
+        return dense, in_memory
+    return value.contiguous(), list(range(value.dim()))  # overlapping or with holes: it would lie contiguous, too
+
+
+def arguments_of(program: Program) -> tuple[torch.Tensor, ...]:
+    """What the lowered module is called with: the program's tensors, dense, in the order of the module's arguments."""
+    return tuple(_dense(value)[0] for value in program.values if isinstance(value, torch.Tensor))
 
 
 def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: Counter[str]) -> Lowered:
