@@ -13,12 +13,14 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from harness.records import FORMAT_VERSION, Cause, Closed, Opened, Row, RowKey, RunInfo, Stage, journal_line
+from harness.records import FORMAT_VERSION, Cause, Closed, Opened, Record, Row, RowKey, RunInfo, Stage, journal_line
 
 if TYPE_CHECKING:
     import pandas
@@ -68,7 +70,9 @@ def load(path: str | Path) -> pandas.DataFrame:
     """The rows of a run as a DataFrame, one column per field of `Row`; metrics as `metrics.worst_in_budgets` etc."""
     import pandas
 
-    frame = pandas.DataFrame([row.model_dump(mode="json") for row in read_run(path).rows], columns=list(_columns()))
+    frame = pandas.DataFrame(
+        [row.model_dump(mode="json") for row in read_run(path).rows], columns=list(Row.model_fields)
+    )
     flat = pandas.json_normalize(frame.pop("metrics").tolist()).add_prefix("metrics.")
     return frame.join(flat)
 
@@ -171,39 +175,31 @@ def append_results(folder: Path, rows: Sequence[Row]) -> None:
 
 
 def schema() -> pyarrow.Schema:
-    """Schema of results.parquet: the fields of `Row` in order."""
+    """Schema of results.parquet: the fields of `Row` in order, each in the type that its annotation says."""
     import pyarrow as pa
 
-    text, real, whole = pa.string(), pa.float64(), pa.int64()
-    metrics = pa.struct(
-        [("leaf", text), ("index", pa.list_(whole))]
-        + [(name, whole if name in ("elements", "elements_over") else real) for name in _METRICS]
-    )
     special = {
-        "reduced": pa.bool_(),
-        "parameters": whole,
-        "op_counts": pa.map_(text, whole),
-        "fallback_ops": pa.list_(text),
-        "substituted": pa.list_(text),
-        "metrics": metrics,
-        "stage_seconds": pa.struct([(stage.value, real) for stage in Stage]),
-        "seconds": real,
-        "peak_memory_mib": real,
-        "seed": whole,
-        "attempts": whole,
-        "closed_at": pa.timestamp("us", tz="UTC"),
+        "op_counts": pa.map_(pa.string(), pa.int64()),
+        "stage_seconds": pa.struct([(stage.value, pa.float64()) for stage in Stage]),
     }
-    return pa.schema([(name, special.get(name, text)) for name in _columns()])
+    return pa.schema(
+        [(n, special[n] if n in special else _arrow_type(f.annotation)) for n, f in Row.model_fields.items()]
+    )
 
 
-_METRICS = (
-    "device_value", "reference_value", "control_value", "worst_in_budgets", "elements_over", "elements", "rms_ratio",
-    "reference_rms", "device_rms", "max_abs", "max_rel", "cosine",
-)  # fmt: skip
+def _arrow_type(annotation: Any) -> pyarrow.DataType:
+    """The Arrow type of a field's annotation: optional ones as what they hold, enums as text."""
+    import pyarrow as pa
 
-
-def _columns() -> tuple[str, ...]:
-    return tuple(Row.model_fields)
+    origin, inner = get_origin(annotation), [a for a in get_args(annotation) if a not in (type(None), Ellipsis)]
+    if origin is UnionType:
+        return _arrow_type(inner[0])
+    if origin is tuple:
+        return pa.list_(_arrow_type(inner[0]))
+    if issubclass(annotation, Record):
+        return pa.struct([(name, _arrow_type(f.annotation)) for name, f in annotation.model_fields.items()])
+    known = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), datetime: pa.timestamp("us", tz="UTC")}
+    return known.get(annotation, pa.string())
 
 
 def _plain(row: Row) -> dict[str, Any]:
