@@ -6,12 +6,16 @@ True
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from harness.records import Fault, Row, Stage, Status
 from reports.wording import RANK
+
+BLIND = 0.8
+"""Observability below which a model is marked."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,10 @@ class Summary:
     """The slowest rows."""
     substituted: tuple[str, ...]
     """Models that ran with something replaced by an equal form."""
+    observability: float | None = None
+    """Median over the models that it was measured of."""
+    blind: tuple[str, ...] = ()
+    """Models whose observability is below `BLIND`: their passes mean little."""
 
     @property
     def pass_rate(self) -> float | None:
@@ -87,6 +95,7 @@ class Summary:
 def summarise(rows: Sequence[Row], top: int = 5) -> Summary:
     """Count `rows`; `top` says how many slowest rows are kept."""
     statuses = Counter(row.status for row in rows)
+    seen = {row.model: row.observability for row in rows if row.observability is not None}
     families = _tallies(rows, lambda row: row.family or "(none)")
     return Summary(
         total=_tally("all", rows),
@@ -98,6 +107,8 @@ def summarise(rows: Sequence[Row], top: int = 5) -> Summary:
         stages=_stages(rows, top),
         slowest=tuple(sorted(rows, key=lambda row: -row.seconds)[:top]),
         substituted=tuple(sorted({row.model for row in rows if row.substituted})),
+        observability=statistics.median(seen.values()) if seen else None,
+        blind=tuple(sorted(model for model, share in seen.items() if share < BLIND)),
     )
 
 

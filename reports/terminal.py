@@ -13,7 +13,7 @@ from rich.text import Text
 
 from harness.records import Cause, Fault, Metrics, Row, RunInfo, Stage, Status
 from reports import wording
-from reports.summary import Summary, Tally, summarise
+from reports.summary import BLIND, Summary, Tally, summarise
 from reports.view import chapters_of
 
 _STYLES = {
@@ -90,6 +90,9 @@ def _headline(console: Console, info: RunInfo, summary: Summary) -> None:
     console.print(_text(f"{info.rows} planned, {check}; {wording.seconds(info.wall_seconds)}, seed {info.seed}"))
     for route in summary.routes:
         console.print(_text(f"{route.backend}: {route.route} ({wording.plural(route.rows, 'row')})"))
+    if summary.observability is not None:
+        blind = f", {wording.plural(len(summary.blind), 'model')} below {BLIND}" if summary.blind else ""
+        console.print(_text(f"Observability: median {summary.observability:.2f}{blind}"))
 
 
 def _statuses(console: Console, summary: Summary) -> None:
@@ -173,8 +176,17 @@ def _verdict(console: Console, row: Row) -> None:
         ("took", wording.seconds(row.seconds)),
         ("peak memory", f"{row.peak_memory_mib:.0f} MiB" if row.peak_memory_mib is not None else ""),
         ("substituted", ", ".join(row.substituted)),
+        ("observability", _observability(row)),
+        ("also found", "; ".join(row.findings)),
     ]
     _pairs(console, pairs)
+
+
+def _observability(row: Row) -> str:
+    if row.observability is None:
+        return ""
+    states = ", hidden states judged too" if row.hidden_states else ""
+    return f"{row.observability:.2f} of the op calls would show a fault of 1 %{states}"
 
 
 def _never_ran(row: Row) -> bool:

@@ -20,17 +20,18 @@ _MODALITIES = ("image", "text", "text-to-text", "audio", "video", "multimodal", 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the matrix: one backend in one mode, dtype and profile."""
+    """A column of the matrix: one backend in one mode, dtype, profile and workload."""
 
     backend: str
     mode: str
     dtype: str
     profile: str
+    workload: str = "forward"
 
     @classmethod
     def of(cls, row: Row | RowKey) -> Column:
         """The column that a row stands in."""
-        return cls(row.backend, row.mode, row.dtype, row.profile)
+        return cls(row.backend, row.mode, row.dtype, row.profile, row.workload)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Matrix:
 
     def labels(self, column: Column) -> tuple[str, ...]:
         """What distinguishes a column from the others: backend and mode always, the rest where it varies."""
-        varying = [name for name in ("dtype", "profile") if len({getattr(other, name) for other in self.columns}) > 1]
+        rest = ("dtype", "profile", "workload")
+        varying = [name for name in rest if len({getattr(other, name) for other in self.columns}) > 1]
         return (column.backend, column.mode, *(getattr(column, name) for name in varying))
 
 

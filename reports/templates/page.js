@@ -14,7 +14,7 @@
 
   const matches = (row, words, key) => (!filter.statuses.size || filter.statuses.has(row.status))
     && (filter.family === null || row.family === filter.family)
-    && (!key || (row.backend === key[0] && row.mode === key[1] && row.dtype === key[2] && row.profile === key[3]))
+    && (!key || (row.backend === key[0] && row.mode === key[1] && row.dtype === key[2] && row.profile === key[3] && row.workload === key[4]))
     && words.every((word) => row.text.includes(word));
 
   const apply = () => {

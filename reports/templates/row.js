@@ -8,6 +8,7 @@
     for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
     return made;
   };
+  const percent = (share) => `${Math.floor(100 * share)} %`;
   const bar = (share) => {
     const drawn = svg("svg", { class: "bar accent", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
     drawn.append(svg("rect", { class: "track", width: 100, height: 8 }), svg("rect", { width: 100 * share, height: 8 }));
@@ -28,6 +29,7 @@
       ["out of budget", m.elements === null ? null : `${count(m.elements_over ?? 0)} of ${count(m.elements)} elements`],
       ["RMS ratio", number(m.rms_ratio)],
       ["relative RMS", `${number(m.device_rms)} device, ${number(m.reference_rms)} reference`],
+      ["amplification", m.amplification === null || m.amplification === undefined ? null : `${number(m.amplification)} × an epsilon in the inputs`],
       ["max abs", number(m.max_abs)],
       ["cosine, for show", m.cosine === null ? null : String(Math.floor(m.cosine * 1e6) / 1e6)],
     ]);
@@ -59,12 +61,14 @@
       ["substituted", row.substituted.join(", ")], ["on the CPU", row.fallback_ops.join(", ")], ["route", row.route],
       ["parameters", row.parameters === null ? null : `${count(row.parameters)}${row.reduced ? ", reduced" : ""}`],
       ["took", seconds(row.seconds)], ["peak memory", row.peak_memory_mib === null ? null : `${Math.round(row.peak_memory_mib)} MiB`],
-      ["seed", String(row.seed)], ["attempts", row.attempts > 1 ? String(row.attempts) : null],
+      ["observability", row.observability === null ? null : `${percent(row.observability)} of the op calls${row.hidden_states ? ", hidden states judged too" : ""}`],
+      ["weights", row.weights], ["also found", row.findings.join("; ")],
+      ["seed", String(row.seed)], ["kernels", row.isa], ["attempts", row.attempts > 1 ? String(row.attempts) : null],
     ];
     const distinct = Object.keys(row.op_counts).length;
     dialog.replaceChildren(
       el("header", {}, el("div", {}, el("h2", { id: "row-title" }, row.model),
-        el("p", { class: "where" }, badge(row), " " + [row.backend, row.mode, row.dtype, row.profile].join(" · "))), close),
+        el("p", { class: "where" }, badge(row), " " + [row.backend, row.mode, row.dtype, row.profile, row.workload].join(" · "))), close),
       ...(row.message ? [el("p", { class: "message" }, row.message)] : []),
       el("div", { class: "command" }, el("code", {}, row.command),
         el("button", { type: "button", class: "copy", "data-copy": row.command, "aria-label": "Copy the command" }, "Copy")),

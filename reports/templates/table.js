@@ -5,7 +5,7 @@ window.Calipers = (() => {
   const records = data.rows.map((row, index) => ({ id: index, ...row, ...data.extras[index], metrics: row.metrics,
     worst: row.metrics.worst_in_budgets, rms: row.metrics.rms_ratio, abs: row.metrics.max_abs,
     rank: data.statuses[row.status].rank,
-    text: [row.model, row.family, row.backend, row.mode, row.dtype, row.profile, row.status, data.statuses[row.status].label,
+    text: [row.model, row.family, row.backend, row.mode, row.dtype, row.profile, row.workload, row.status, data.statuses[row.status].label,
       row.op, row.message, row.substituted.length ? "substituted" : ""].join("\n").toLowerCase() }));
 
   // An element with text children: the only way in which this page makes elements.
@@ -57,6 +57,10 @@ window.Calipers = (() => {
       return el("span", { class: value !== null && !(Number(value) <= 1) ? "over" : value === null ? "faint" : "" }, number(value));
     },
     number: (cell) => el("span", { class: cell.getValue() === null ? "faint" : "" }, number(cell.getValue())),
+    share: (cell) => {
+      const value = cell.getValue();
+      return el("span", { class: value === null ? "faint" : value < 0.8 ? "over" : "" }, value === null ? "–" : `${Math.floor(100 * value)} %`);
+    },
     seconds: (cell) => el("span", { title: seconds(cell.getValue()) }, cell.getValue() < 100 ? seconds(cell.getValue()) : `${Math.round(cell.getValue())} s`),
     count: (cell) => el("span", {}, count(cell.getValue())),
     message: (cell) => {
@@ -82,7 +86,7 @@ window.Calipers = (() => {
 
   // A column with one value for every row says nothing: it is told once, above the table. On a narrow screen
   // the dialog of the row carries what has no column.
-  const constant = ["backend", "mode", "dtype", "profile"].filter((field) => !varies(field));
+  const constant = ["backend", "mode", "dtype", "profile", "workload"].filter((field) => !varies(field));
   const columns = (narrow) => [
     { title: "Status", field: "rank", formatter: drawn.status, width: 166, sorter: "number" },
     { title: "Model", field: "model", formatter: drawn.model, minWidth: narrow ? 120 : 190, widthGrow: 2 },
@@ -91,12 +95,14 @@ window.Calipers = (() => {
     { title: "Mode", field: "mode", formatter: drawn.text, width: 82, visible: !narrow && varies("mode") },
     { title: "Dtype", field: "dtype", formatter: drawn.text, width: 86, visible: !narrow && varies("dtype") },
     { title: "Profile", field: "profile", formatter: drawn.text, width: 98, visible: !narrow && varies("profile") },
+    { title: "Workload", field: "workload", formatter: drawn.text, width: 98, visible: !narrow && varies("workload") },
     { title: "At fault", field: "at_fault", formatter: drawn.fault, width: 88, visible: !narrow },
     { title: "Op", field: "op", formatter: drawn.op, width: 128, visible: !narrow },
     { title: "Message", field: "message", formatter: drawn.message, minWidth: 136, widthGrow: 3, visible: !narrow },
     { title: "Worst", field: "worst", formatter: drawn.worst, width: 84, visible: !narrow, ...right },
     { title: "RMS", field: "rms", formatter: drawn.number, width: 70, visible: !narrow, ...right },
     { title: "Max abs", field: "abs", formatter: drawn.number, width: 90, visible: !narrow, ...right },
+    { title: "Seen", field: "observability", formatter: drawn.share, width: 70, visible: !narrow && varies("observability"), ...right },
     { title: "Time", field: "seconds", formatter: drawn.seconds, width: 72, visible: !narrow, ...right },
     { title: "Params", field: "parameters", formatter: drawn.count, width: 84, visible: !narrow, ...right },
   ];
