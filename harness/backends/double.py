@@ -102,7 +102,7 @@ class DoubleMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.nominal = nominal
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        plan = _plan(func)
+        plan = call_plan(func)
         kwargs = kwargs or {}
         if plan.draws:
             return self._draw(func, plan, args, kwargs)
@@ -122,7 +122,7 @@ class DoubleMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = run(*wide_args, **wide_kwargs)
         return result if plan.written or plan.is_view else _wide(result)
 
-    def _draw(self, func: Any, plan: _Plan, args: Any, kwargs: Any) -> Any:
+    def _draw(self, func: Any, plan: CallPlan, args: Any, kwargs: Any) -> Any:
         """Random numbers are drawn in the model's dtype and then widened: the generator gives fp64 other numbers."""
         if plan.written:
             target = args[0]
@@ -202,7 +202,7 @@ def _without_eps(args: Any, kwargs: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class CallPlan:
     """What an overload's schema says about how to run it in fp64."""
 
     written: frozenset[int | str]
@@ -214,14 +214,14 @@ class _Plan:
 
 
 @cache
-def _plan(func: Any) -> _Plan:
+def call_plan(func: Any) -> CallPlan:
     arguments = func._schema.arguments
     written: set[int | str] = set()
     for index, argument in enumerate(arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             written |= {index, argument.name}
     returns = func._schema.returns
-    return _Plan(
+    return CallPlan(
         written=frozenset(written),
         is_view=not written and any(r.alias_info is not None for r in returns),
         # Not by the tag `nondeterministic_seeded`: attention carries it for its dropout, and computes besides.

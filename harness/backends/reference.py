@@ -59,9 +59,9 @@ def run_second_path(built: BuiltModel, watch: Watch | None = None) -> tuple[Leaf
 
     Where the model takes no other layout (it calls `view` on what a convolution gave), the layout stays.
     """
-    with _second_path_settings():
+    with second_path_settings():
         try:
-            return walk(forward(private_copy(built, _other_layout), watch))
+            return walk(forward(private_copy(built, other_layout), watch))
         except Exception:
             return walk(forward(_isolated(built), watch))
 
@@ -75,7 +75,7 @@ def _isolated(built: BuiltModel) -> BuiltModel:
 
 
 @contextmanager
-def _second_path_settings() -> Iterator[None]:
+def second_path_settings() -> Iterator[None]:
     threads, onednn = torch.get_num_threads(), torch._C._get_mkldnn_enabled()
     # Not `torch.backends.mkldnn.flags`, which also sets, and warns of, a switch for Intel's GPUs.
     torch._C._set_mkldnn_enabled(False)
@@ -88,7 +88,7 @@ def _second_path_settings() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(onednn)
 
 
-def _other_layout(tensor: torch.Tensor) -> torch.Tensor:
+def other_layout(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in another memory layout: channels last for images and filters, column-major for matrices."""
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
         return tensor
