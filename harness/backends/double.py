@@ -72,7 +72,7 @@ def run_control(built: BuiltModel, watch: Watch | None = None) -> tuple[Leaf, ..
     nominal = _nominal(built)
     try:
         wide = private_copy(built, _widened)
-        with _default_dtype(torch.float64), DoubleMode(nominal), _NominalDtype(nominal):
+        with default_dtype(torch.float64), DoubleMode(nominal), _NominalDtype(nominal):
             leaves = walk(forward(wide, watch))
     except ControlUnavailable:
         raise
@@ -259,7 +259,7 @@ def _nominal(built: BuiltModel) -> torch.dtype:
 
 
 @contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

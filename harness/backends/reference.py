@@ -50,7 +50,7 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def run_reference(built: BuiltModel) -> ReferenceRun:
     """Runs the model as it is. What its forward raises passes through."""
     counter = OpCounter()
-    leaves = walk(forward(_isolated(built), counter))
+    leaves = walk(forward(isolated(built), counter))
     return ReferenceRun(leaves, dict(counter.counts))
 
 
@@ -63,10 +63,10 @@ def run_second_path(built: BuiltModel, watch: Watch | None = None) -> tuple[Leaf
         try:
             return walk(forward(private_copy(built, other_layout), watch))
         except Exception:
-            return walk(forward(_isolated(built), watch))
+            return walk(forward(isolated(built), watch))
 
 
-def _isolated(built: BuiltModel) -> BuiltModel:
+def isolated(built: BuiltModel) -> BuiltModel:
     try:
         return private_copy(built)
     except Exception:  # a module that holds a lock, a file, a generator: the inputs at least are its own
