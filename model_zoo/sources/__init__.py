@@ -27,6 +27,8 @@ class Source(ABC):
     """Package that building takes seconds to import; a worker imports it before its first model."""
     can_list: ClassVar[bool] = True
     """Whether `names` can enumerate the source (a user's own modules cannot be listed)."""
+    random_weights: ClassVar[bool] = False
+    """Whether the weights mean nothing, so that `model_zoo.weights` may draw others."""
 
     def names(self) -> Sequence[str]:
         """Every name, sorted, without the `source:` in front. May import the library behind the source."""
@@ -49,11 +51,20 @@ class Source(ABC):
             )
         return [ModelSpec(self.name, n) for n in found]
 
-    def build(self, spec: ModelSpec, seed: int) -> BuiltModel:
+    def build(self, spec: ModelSpec, seed: int, weights: str = "observable") -> BuiltModel:
         """Builds the model in eval mode with inputs; random weights and inputs come from `seed` alone.
 
-        Whatever the model's own code raises passes through; `InputsUnknown` if no inputs could be made.
+        Whatever the model's own code raises passes through; `InputsUnknown` if no inputs could be made. Of `weights`,
+        see `build` of this package.
         """
+        from model_zoo.weights import observable
+
+        built = self._stock(spec, seed)
+        if weights == "stock" or not self.random_weights or observable(built, seed):
+            return built
+        return self._stock(spec, seed)
+
+    def _stock(self, spec: ModelSpec, seed: int) -> BuiltModel:
         import torch
 
         torch.manual_seed(seed)
@@ -105,11 +116,15 @@ def resolve(pattern: str) -> list[ModelSpec]:
     return source(spec.source).resolve(spec.name)
 
 
-def build(model_id: str, seed: int = 0) -> BuiltModel:
+def build(model_id: str, seed: int = 0, *, weights: str = "observable") -> BuiltModel:
     """Builds a model from its id.
+
+    `weights` is "observable" for random weights that let a fault be seen, or "stock" for the library's own
+    initialisation, which a model also keeps whose output the former makes NaN, infinite or constant. Only weights
+    that were random anyway are touched.
 
     >>> built = build("timm:resnet18"); built.module(*built.args, **built.kwargs).shape
     torch.Size([1, 1000])
     """
     spec = ModelSpec.parse(model_id)
-    return source(spec.source).build(spec, seed)
+    return source(spec.source).build(spec, seed, weights)

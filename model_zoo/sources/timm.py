@@ -44,6 +44,7 @@ class TimmSource(Source):
 
     name: ClassVar[str] = "timm"
     library: ClassVar[str | None] = "timm"
+    random_weights: ClassVar[bool] = True
 
     def names_impl(self) -> Sequence[str]:
         """Read from timm's source: importing it takes seconds, which a driver need not wait for."""

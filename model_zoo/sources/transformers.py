@@ -23,6 +23,7 @@ class TransformersSource(Source):
 
     name: ClassVar[str] = "transformers"
     library: ClassVar[str | None] = "transformers"
+    random_weights: ClassVar[bool] = True
 
     def names_impl(self) -> Sequence[str]:
         """Model types with a PyTorch base model, and `type/ClassName` for every class of an auto mapping."""
