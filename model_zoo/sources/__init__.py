@@ -116,15 +116,22 @@ def resolve(pattern: str) -> list[ModelSpec]:
     return source(spec.source).resolve(spec.name)
 
 
-def build(model_id: str, seed: int = 0, *, weights: str = "observable") -> BuiltModel:
+def build(model_id: str, seed: int = 0, *, profile: str = "gaussian", weights: str = "observable") -> BuiltModel:
     """Builds a model from its id.
 
     `weights` is "observable" for random weights that let a fault be seen, or "stock" for the library's own
     initialisation, which a model also keeps whose output the former makes NaN, infinite or constant. Only weights
     that were random anyway are touched.
 
+    `profile` says how the inputs are drawn, and changes nothing else; `ProfileUnfit` where it does not fit the model.
+
     >>> built = build("timm:resnet18"); built.module(*built.args, **built.kwargs).shape
     torch.Size([1, 1000])
     """
     spec = ModelSpec.parse(model_id)
-    return source(spec.source).build(spec, seed, weights)
+    built = source(spec.source).build(spec, seed, weights)
+    if profile == "gaussian":
+        return built
+    from model_zoo.inputs.profiles import apply
+
+    return apply(built, profile, seed)
