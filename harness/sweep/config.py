@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from model_zoo.profiles import PROFILES, near, rotation
 
 
 class ConfigError(Exception):
@@ -43,12 +46,20 @@ class Limits(_Section):
     memory_gib: float = Field(default=8, gt=0, le=1e6)
 
 
+def _known(profile: str) -> str:
+    if profile not in PROFILES:
+        hint = f"did you mean {' or '.join(near(profile))}? " if near(profile) else ""
+        raise ValueError(f"no such profile; {hint}known: {', '.join(PROFILES)}")
+    return profile
+
+
 class SweepConfig(_Section):
     """The config of a sweep, defaults filled in."""
 
     models: Models
     backends: list[BackendChoice] = Field(min_length=1)
-    profiles: list[Literal["gaussian"]] = Field(default=["gaussian"], min_length=1)
+    profiles: list[Annotated[str, AfterValidator(_known)]] = Field(default=["gaussian"], min_length=1)
+    """Names, or `{rotate: 3}` for so many a night, chosen by the date on which the config is read."""
     limits: Limits = Limits()
     workers: Literal["auto"] | int = "auto"
     """How many workers are active at once; auto: one per CPU."""
@@ -58,6 +69,16 @@ class SweepConfig(_Section):
     @classmethod
     def _names(cls, value: Any) -> Any:
         return [{"name": v} if isinstance(v, str) else v for v in value] if isinstance(value, list) else value
+
+    @field_validator("profiles", mode="before")
+    @classmethod
+    def _rotated(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if set(value) != {"rotate"} or type(value["rotate"]) is not int:
+            raise ValueError("must be a list of names, or {rotate: N} for N of them a night")
+        today = (info.context or {}).get("today") or datetime.now(UTC).date()
+        return list(rotation(today, value["rotate"]))
 
     @field_validator("profiles")
     @classmethod
@@ -74,8 +95,11 @@ class SweepConfig(_Section):
         return value
 
 
-def read_config(file: Path) -> SweepConfig:
-    """Reads and checks a config file; `ConfigError` names file and line."""
+def read_config(file: Path, today: date | None = None) -> SweepConfig:
+    """Reads and checks a config file; `ConfigError` names file and line.
+
+    `today` decides which profiles a rotation gives: the present day in UTC, or that on which a run to resume began.
+    """
     try:
         text = file.read_text("utf-8")
     except FileNotFoundError as error:
@@ -98,7 +122,7 @@ def read_config(file: Path) -> SweepConfig:
     if doubled := _doubled_key(tree):
         raise ConfigError(f"{file}: line {doubled.start_mark.line + 1}: the key {doubled.value} stands there twice")
     try:
-        return SweepConfig.model_validate(data)
+        return SweepConfig.model_validate(data, context={"today": today})
     except ValidationError as error:
         raise ConfigError(_explained(file, tree, error)) from error
 
