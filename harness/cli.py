@@ -58,6 +58,8 @@ def check(
     mode: Annotated[str | None, typer.Option(help="Its mode; by default the best one here.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     profile: Annotated[str, typer.Option(help="How inputs are drawn.")] = "gaussian",
+    workload: Annotated[str, typer.Option(help="forward, training or decoding.")] = "forward",
+    weights: Annotated[str, typer.Option(help="observable, or stock: as the library draws them.")] = "observable",
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and inputs.")] = 0,
     seconds: Annotated[float, typer.Option(help="Wall limit on each side.")] = 300,
     memory_gib: Annotated[float, typer.Option(help="Memory limit on each side.")] = 8,
@@ -68,7 +70,18 @@ def check(
     from harness.sweep.run import check as run_check
     from model_zoo.sources import resolve
 
-    config = one_model(model, backend, mode, dtype, profile, seed, seconds, memory_gib)
+    config = one_model(
+        model,
+        backend,
+        mode,
+        dtype=dtype,
+        profile=profile,
+        workload=workload,
+        weights=weights,
+        seed=seed,
+        seconds=seconds,
+        memory_gib=memory_gib,
+    )
     if len(found := resolve(model)) > 1:
         _fail(f"{model} stands for {len(found)} models; name one, or sweep them with a config")
     console = _console(stderr=True)

@@ -33,6 +33,8 @@ class Stage(StrEnum):
     """The reference runs: eager, CPU, the model's own dtype."""
     CONTROL = "control"
     """A control of the reference runs: fp64, or the second path."""
+    OBSERVABILITY = "observability"
+    """How many of the model's ops the verdict could see at fault is measured, once per graph."""
     EXPORT = "export"
     """The model is exported to an ATen graph."""
     LOWER = "lower"

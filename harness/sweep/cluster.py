@@ -36,10 +36,11 @@ class ClusterError(Exception):
 
 
 class Board:
-    """An actor that outlives the workers: in which stage each one is, so that a death can be placed."""
+    """An actor that outlives the workers: in which stage each one is, so that a death can be placed; what all know."""
 
     def __init__(self) -> None:
         self._stage: dict[str, str | None] = {}
+        self._known: dict[str, float] = {}
 
     def enter(self, worker: str, stage: str | None) -> None:
         """`worker` begins `stage`; None: it begins another model."""
@@ -48,6 +49,12 @@ class Board:
     def stage(self, worker: str) -> str | None:
         """The stage that `worker` began last."""
         return self._stage.get(worker)
+
+    def observability(self, graph: str, measured: float | None = None) -> float | None:
+        """What is known of a graph, by its fingerprint; `measured` is kept for the next who asks."""
+        if measured is not None:
+            self._known[graph] = measured
+        return self._known.get(graph)
 
 
 @dataclass

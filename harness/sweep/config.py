@@ -60,6 +60,12 @@ class SweepConfig(_Section):
     backends: list[BackendChoice] = Field(min_length=1)
     profiles: list[Annotated[str, AfterValidator(_known)]] = Field(default=["gaussian"], min_length=1)
     """Names, or `{rotate: 3}` for so many a night, chosen by the date on which the config is read."""
+    workloads: list[Literal["forward", "training", "decoding"]] = Field(default=["forward"], min_length=1)
+    weights: Literal["observable", "stock"] = "observable"
+    """How random weights are drawn: so that a fault shows (`model_zoo.weights`), or as the library draws them."""
+    checks: list[Literal["observability", "second-input", "determinism"]] = ["observability", "second-input"]
+    """What is looked at besides the outputs: how many ops a verdict could see at fault, once per graph; whether the
+    outputs change with the inputs; whether each side gives the same results when run again."""
     limits: Limits = Limits()
     workers: Literal["auto"] | int = "auto"
     """How many workers are active at once; auto: one per CPU."""
@@ -80,11 +86,11 @@ class SweepConfig(_Section):
         today = (info.context or {}).get("today") or datetime.now(UTC).date()
         return list(rotation(today, value["rotate"]))
 
-    @field_validator("profiles")
+    @field_validator("profiles", "workloads", "checks")
     @classmethod
     def _each_once(cls, value: list[str]) -> list[str]:
-        if len(set(value)) < len(value):
-            raise ValueError("names a profile twice")
+        if doubled := next((v for v in value if value.count(v) > 1), None):
+            raise ValueError(f"names {doubled} twice")
         return value
 
     @field_validator("workers")
@@ -128,13 +134,26 @@ def read_config(file: Path, today: date | None = None) -> SweepConfig:
 
 
 def one_model(
-    model: str, backend: str, mode: str | None, dtype: str, profile: str, seed: int, seconds: float, memory_gib: float
+    model: str,
+    backend: str,
+    mode: str | None,
+    *,
+    dtype: str,
+    profile: str,
+    workload: str,
+    weights: str,
+    seed: int,
+    seconds: float,
+    memory_gib: float,
 ) -> SweepConfig:
     """The config that `calipers check` stands for; `ConfigError` names the flag that is wrong."""
     data = {
         "models": {"include": [model]},
         "backends": [{"name": backend, "mode": mode, "dtype": dtype}],
         "profiles": [profile],
+        "workloads": [workload],
+        "weights": weights,
+        "checks": ["observability", "second-input", "determinism"],
         "limits": {"seconds": seconds, "memory_gib": memory_gib},
         "seed": seed,
     }
@@ -142,7 +161,7 @@ def one_model(
         return SweepConfig.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        flag = {"profiles": "profile"}.get(str(first["loc"][0]), str(first["loc"][-1]))
+        flag = {"profiles": "profile", "workloads": "workload"}.get(str(first["loc"][0]), str(first["loc"][-1]))
         raise ConfigError(f"--{flag.replace('_', '-')}: {first['msg']} (found {_cut(first['input'])})") from error
 
 

@@ -21,14 +21,8 @@ from harness.sweep.cluster import START_SECONDS, Cluster, Handle
 from harness.sweep.deaths import cause_of_death
 from harness.sweep.journal import Journal
 from harness.sweep.messages import Outcome, Task
+from harness.sweep.preparation import facts_of
 from harness.sweep.rows import as_row, not_exported, not_started
-from harness.sweep.workers import facts_of
-
-NUMERIC = (Status.DIVERGENT, Status.NON_FINITE)
-"""Verdicts that a second reference must confirm before they count."""
-
-CONFIRMABLE = (Status.PASS, Status.REFERENCE_SUSPECT, Status.ILL_CONDITIONED, Status.CONTRACT)
-"""What else a second look may find."""
 
 START_TRIES = 3
 """Workers of a kind that may fail to start, one after another, before its rows are closed as not measurable."""
@@ -58,7 +52,8 @@ class Waiting:
     """Reference to the `Payload` in the object store."""
     so_far: Outcome
     seconds: float
-    device_leaves: Any = None
+    evidence: Any = None
+    """Reference to the `Evidence` in the object store, for a row that is looked at again."""
 
 
 @dataclass
@@ -151,7 +146,7 @@ class Driver:
         if (worker := self._worker("reference", len(self._doubted))) is None:
             return False
         row = self._doubted.popleft()
-        ref = worker.actor.confirm.remote(row.task, row.payload, row.device_leaves)
+        ref = worker.actor.confirm.remote(row.payload, row.evidence)
         self._call("confirm", worker, (ref,), task=row.task, row=row)
         return True
 
@@ -166,7 +161,7 @@ class Driver:
             if (worker := self._worker(kind, wanted)) is not None:
                 self._ready.remove(row)
                 method = worker.actor.run.options(num_returns=2)
-                refs = tuple(method.remote(row.key, row.task.seed, row.payload))
+                refs = tuple(method.remote(row.key, row.payload))
                 self._call("run", worker, refs, task=row.task, row=row)
                 return True
         return False
@@ -259,12 +254,12 @@ class Driver:
             return
         row = call.row
         assert row is not None
-        if call.what == "run" and outcome.status in NUMERIC:
+        if call.what == "run" and outcome.doubted:
             row.so_far, row.seconds = row.so_far.and_then(outcome), row.seconds + took
-            row.device_leaves = call.refs[1]
+            row.evidence = call.refs[1]
             self._doubted.append(row)
             return
-        if call.what == "confirm" and outcome.status not in (*NUMERIC, *CONFIRMABLE):
+        if call.what == "confirm" and outcome.status in (Status.ENVIRONMENT_ERROR, Status.OUT_OF_MEMORY):
             self._unconfirmed(row, outcome.message, took)
             return
         self._close(row, outcome, took)
@@ -272,7 +267,7 @@ class Driver:
     def _unconfirmed(self, row: Waiting, why: str, took: float) -> None:
         """The second reference could not be had: the first verdict stands, and says so."""
         first = row.so_far
-        note = f"{first.message} (not confirmed by a second reference: {why})"
+        note = f"{first.message} (not confirmed by a second reference: {why})".strip()
         self._close(row, replace(first, message=note, stage_seconds={}), took)
 
     def _overdue(self, call: Call) -> None:
@@ -323,6 +318,8 @@ class Driver:
 
     def _close(self, row: Waiting, outcome: Outcome, took: float) -> None:
         whole = row.so_far.and_then(outcome)
+        if whole.status is Status.PASS and whole.fallback:
+            whole = replace(whole, status=Status.PASS_WITH_FALLBACK)
         whole = replace(whole, route=self._routes.get(f"{row.key.backend}/{row.key.mode}", ""))
         self._on_row(self._journal.close_row(as_row(row.key, row.task.seed, whole, row.seconds + took)))
 

@@ -38,7 +38,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Task:
-    """One reference run and the rows that need it: same model, dtype, profile and seed."""
+    """One reference run and the rows that need it: same model, dtype, profile, workload and seed."""
 
     model: str
     dtype: str
@@ -47,6 +47,12 @@ class Task:
     keys: tuple[RowKey, ...]
     program_for: tuple[str, ...] = ()
     """Those of the rows' backends that need the exported program."""
+    workload: str = "forward"
+    weights: str = "observable"
+    checks: tuple[str, ...] = ()
+    """What is looked at besides the outputs; see `SweepConfig.checks`."""
+    hidden_states: bool = False
+    """Whether the model returns its hidden states too."""
 
     @property
     def family(self) -> str:
@@ -64,6 +70,10 @@ class ModelFacts:
     reduced: bool = False
     parameters: int | None = None
     op_counts: Mapping[str, int] = field(default_factory=dict)
+    weights: str = "observable"
+    observability: float | None = None
+    hidden_states: bool = False
+    isa: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,10 @@ class Outcome:
     """Why the model could not be exported, although it runs."""
     must_restart: bool = False
     """Whether the worker should not run another model."""
+    findings: tuple[str, ...] = ()
+    """What else was seen, a line each."""
+    doubted: bool = False
+    """Whether the reference worker must look again before this counts."""
 
     def and_then(self, later: Outcome) -> Outcome:
         """Both parts as one: the later one decides, the stages add up."""
@@ -104,6 +118,7 @@ class Outcome:
             fallback=later.fallback or self.fallback,
             substituted=later.substituted or self.substituted,
             peak_memory_mib=max(peaks) if peaks else None,
+            findings=tuple(dict.fromkeys((*self.findings, *later.findings))),
         )
 
 
@@ -112,8 +127,21 @@ class Payload:
     """What the reference worker hands to the backend workers. Holds tensors; stays in Ray's object store."""
 
     leaves: Any
-    """`tuple[Leaf, ...]` of the reference."""
+    """`tuple[Leaf, ...]` of the reference, or `Raised` where it rejects the inputs."""
     control: Any
     """The same of the fp64 control, or None."""
     program: Any
     """`Program`, or None if no backend needs it."""
+    task: Task
+    """The task as it was run: hidden states are decided on the way."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a backend worker hands to the reference worker that looks again. Holds tensors."""
+
+    leaves: Any
+    """The device's `tuple[Leaf, ...]`."""
+    second_inputs: Any = None
+    """Flat inputs on which the device was run too, if it is their outputs that are doubted."""
+    second_leaves: Any = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fnmatch
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from harness.backends import load_backend
 from harness.backends.base import Needs, Unavailable
@@ -49,16 +51,22 @@ def make_plan(config: SweepConfig) -> Plan:
         chosen.append((choice.name, mode, choice.dtype))
     if len(set(chosen)) < len(chosen):
         raise ConfigError("the config names one backend twice with the same mode and dtype; remove one")
+    dtypes = dict.fromkeys(dtype for _, _, dtype in chosen)
     tasks = []
     for model in choose_models(config.models.include, config.models.exclude, config.models.limit):
-        for profile in config.profiles:
-            for dtype in dict.fromkeys(d for _, _, d in chosen):
-                same = [(name, mode) for name, mode, d in chosen if d == dtype]
-                keys = tuple(
-                    RowKey(model=model, backend=name, mode=mode, dtype=dtype, profile=profile) for name, mode in same
+        for workload, profile, dtype in itertools.product(config.workloads, config.profiles, dtypes):
+            same = [(name, mode) for name, mode, d in chosen if d == dtype]
+            shared: dict[str, Any] = {"model": model, "dtype": dtype, "profile": profile, "workload": workload}
+            tasks.append(
+                Task(
+                    **shared,
+                    seed=config.seed,
+                    keys=tuple(RowKey(backend=name, mode=mode, **shared) for name, mode in same),
+                    program_for=tuple(name for name, _ in same if needs[name] is Needs.PROGRAM),
+                    weights=config.weights,
+                    checks=tuple(config.checks),
                 )
-                program_for = tuple(name for name, _ in same if needs[name] is Needs.PROGRAM)
-                tasks.append(Task(model, dtype, profile, config.seed, keys, program_for))
+            )
     return Plan(tuple(tasks), routes, versions)
 
 

@@ -42,5 +42,10 @@ def as_row(key: RowKey, seed: int, outcome: Outcome, seconds: float) -> Row:
         stage_seconds=dict(outcome.stage_seconds),
         seconds=round(seconds, 3),
         peak_memory_mib=outcome.peak_memory_mib,
+        weights=facts.weights,
+        observability=facts.observability,
+        hidden_states=facts.hidden_states,
+        isa=facts.isa,
+        findings=outcome.findings,
         seed=seed,
     )

@@ -10,38 +10,18 @@ import contextlib
 import importlib
 import os
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from harness.records import RowKey, Stage, Status
-from harness.sweep.messages import ModelFacts, Outcome, Payload, Settings, Started, Task
+from harness.sweep.clock import StageClock
+from harness.sweep.messages import Evidence, Outcome, Payload, Settings, Started, Task
+from harness.sweep.preparation import NothingToCompare, Preparation, build, looked_at_again
 from harness.sweep.process import keep_stderr, memory_limit, peak_memory, settle
 
 if TYPE_CHECKING:
-    from harness.backends.base import Observation
-
-
-class StageClock:
-    """Measures stages in seconds and tells the board which one is running."""
-
-    def __init__(self, tell: Callable[[Stage], None]) -> None:
-        self._tell = tell
-        self.current: Stage | None = None
-        self.seconds: dict[Stage, float] = {}
-
-    @contextlib.contextmanager
-    def stage(self, stage: Stage) -> Iterator[None]:
-        """The block is that stage; an exception leaves `current` at it."""
-        self._tell(stage)
-        self.current = stage
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+    from harness.backends.base import BackendError, Observation
 
 
 class Worker:
@@ -93,74 +73,44 @@ class ReferenceWorker(Worker):
 
     def prepare(self, task: Task) -> tuple[Outcome, Payload | None]:
         """Reference, fp64 control and export of one model. An outcome without status goes on to the backends."""
-        import torch
+        import ray
 
-        from harness.backends import reference
-        from harness.backends.base import is_out_of_memory, one_line
-        from harness.backends.double import ControlUnavailable, run_control
-        from harness.backends.program import Program
+        def known(graph: str, measured: float | None) -> float | None:
+            share: float | None = ray.get(self._board.observability.remote(graph, measured))
+            return share
 
         clock = self._clock()
-        facts = facts_of(task)
+        preparation = Preparation(task, clock, known)
         with peak_memory() as peak, self._limited():
             try:
-                with clock.stage(Stage.BUILD):
-                    built = _build(task)
-                facts = replace(
-                    facts,
-                    family=built.family,
-                    modality=built.modality,
-                    reduced=built.reduced,
-                    parameters=built.parameters,
-                )
-                with clock.stage(Stage.REFERENCE):
-                    run = reference.run_reference(built)
-                facts = replace(facts, op_counts=run.op_counts)
-                if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
-                    message = "the model returns no tensor, so there is nothing to compare"
-                    nothing = Outcome(Status.SKIPPED, Stage.REFERENCE, message=message, stage_seconds=clock.seconds)
-                    return replace(nothing, facts=facts, peak_memory_mib=peak()), None
-                control = None
-                with clock.stage(Stage.CONTROL), contextlib.suppress(ControlUnavailable):
-                    control = run_control(built)
-                program, no_program = None, ""
-                if task.program_for:
-                    with clock.stage(Stage.EXPORT):
-                        try:
-                            program = Program.capture(built.module, built.args, built.kwargs)
-                        except Exception as error:
-                            if is_out_of_memory(error):
-                                raise
-                            no_program = one_line(error)
+                payload = preparation.run()
+            except NothingToCompare as error:
+                payload, outcome = None, Outcome(Status.SKIPPED, clock.current, message=str(error))
             except BaseException as error:
-                failed = _model_failure(error, clock)
-                return replace(failed, facts=facts, peak_memory_mib=peak()), None
-            finally:
-                built = None
-                settle()
-        going_on = Outcome(
-            None, facts=facts, stage_seconds=clock.seconds, peak_memory_mib=peak(), no_program=no_program
-        )
-        return going_on, Payload(run.leaves, control, program)
+                payload, outcome = None, _model_failure(error, clock)
+            else:
+                outcome = Outcome(None, no_program=preparation.no_program)
+            settle()
+            return replace(
+                outcome,
+                facts=preparation.facts,
+                findings=tuple(preparation.findings),
+                stage_seconds=clock.seconds,
+                peak_memory_mib=peak(),
+            ), payload
 
-    def confirm(self, task: Task, payload: Payload, device_leaves: Any) -> Outcome:
-        """Judges a failing row again, beside the reference's second path."""
-        from harness.backends import reference
-        from harness.numerics import References, judge
-
+    def confirm(self, payload: Payload, evidence: Evidence) -> Outcome:
+        """Judges a doubted row again, beside further references."""
         clock = self._clock()
         with self._limited():
             try:
                 with clock.stage(Stage.BUILD):
-                    built = _build(task)
-                with clock.stage(Stage.CONTROL):
-                    second = reference.run_second_path(built)
-                with clock.stage(Stage.JUDGE):
-                    verdict = judge(device_leaves, References(payload.leaves, payload.control, second))
+                    built = build(payload.task)
+                verdict = looked_at_again(built, payload, evidence, clock)
+                del built
             except BaseException as error:
                 return _harness_failure(error, clock)
             finally:
-                built = None
                 settle()
         return _judged(verdict, clock)
 
@@ -178,54 +128,57 @@ class BackendWorker(Worker):
         self._backend.activate(mode, self._settings.threads)
         return self._started()
 
-    def run(self, key: RowKey, seed: int, payload: Payload) -> tuple[Outcome, Any]:
-        """Runs one model and judges it. Device outputs come back, as the second part, only if the verdict fails."""
+    def run(self, key: RowKey, payload: Payload) -> tuple[Outcome, Evidence | None]:
+        """Runs one model and judges it. What a second look needs comes back, as the second part, if there is doubt."""
         from harness.backends.base import BackendError
-        from harness.numerics import References, judge
 
         clock = self._clock()
         with peak_memory() as peak, self._limited():
             try:
-                seen = self._observe(key, seed, payload, clock)
-                with clock.stage(Stage.JUDGE):
-                    verdict = judge(seen.leaves, References(payload.leaves, payload.control))
+                outcome, evidence = self._judge(key, payload, clock)
             except BackendError as error:
-                failed = Outcome(
-                    error.status,
-                    clock.current,
-                    error.op,
-                    error.message,
-                    error.detail,
-                    stage_seconds=clock.seconds,
-                    peak_memory_mib=peak(),
-                    must_restart=self._must_restart(error.status),
-                )
-                return failed, None
+                evidence, outcome = None, self._failed(error, clock)
             except BaseException as error:
                 return _harness_failure(error, clock), None
             finally:
                 settle()
+            return replace(outcome, stage_seconds=clock.seconds, peak_memory_mib=peak()), evidence
+
+    def _judge(self, key: RowKey, payload: Payload, clock: StageClock) -> tuple[Outcome, Evidence | None]:
+        from harness.numerics import References, judge
+
+        seen = self._observe(key, payload, clock)
+        with clock.stage(Stage.JUDGE):
+            verdict = judge(seen.leaves, References(payload.leaves, payload.control))
         outcome = replace(
             _judged(verdict, clock),
             executed=dict(seen.executed),
             fallback=seen.fallback,
             substituted=seen.substituted,
-            peak_memory_mib=peak(),
         )
-        if outcome.status is Status.PASS and seen.fallback:
-            outcome = replace(outcome, status=Status.PASS_WITH_FALLBACK)
-        return outcome, None if verdict.status.is_pass else seen.leaves
+        if verdict.status in (Status.DIVERGENT, Status.NON_FINITE):
+            return replace(outcome, doubted=True), Evidence(seen.leaves)
+        return outcome, None
 
-    def _observe(self, key: RowKey, seed: int, payload: Payload, clock: StageClock) -> Observation:
+    def _failed(self, error: BackendError, clock: StageClock) -> Outcome:
+        return Outcome(
+            error.status,
+            clock.current,
+            error.op,
+            error.message,
+            error.detail,
+            must_restart=self._must_restart(error.status),
+        )
+
+    def _observe(self, key: RowKey, payload: Payload, clock: StageClock) -> Observation:
         """What the backend gives; the model and what became of it are freed on return."""
         from harness.backends.base import Needs, Work
 
-        task = Task(key.model, key.dtype, key.profile, seed, (key,))
         backend, built = self._backend, None
         if backend.needs is Needs.MODULE:
             with clock.stage(Stage.BUILD):
-                built = _build(task)
-        work = Work(key, seed, lambda: built or _build(task), payload.program)
+                built = build(payload.task)
+        work = Work(key, payload.task.seed, lambda: built or build(payload.task), payload.program)
         with clock.stage(Stage.LOWER):
             lowered = backend.lower(work)
         with clock.stage(Stage.COMPILE):
@@ -236,21 +189,6 @@ class BackendWorker(Worker):
     def _must_restart(self, status: Status) -> bool:
         harmless = (Status.UNSUPPORTED_OP, Status.SKIPPED)
         return status is Status.OUT_OF_MEMORY or (self._backend.restart_after_error and status not in harmless)
-
-
-def facts_of(task: Task) -> ModelFacts:
-    """What is known of a model before it is built."""
-    return ModelFacts(source=task.model.partition(":")[0], family=task.family)
-
-
-def _build(task: Task) -> Any:
-    import torch
-
-    from harness.backends.copies import cast
-    from model_zoo.sources import build
-
-    built = build(task.model, task.seed)
-    return built if task.dtype == "float32" else cast(built, getattr(torch, task.dtype))
 
 
 def _judged(verdict: Any, clock: StageClock) -> Outcome:

@@ -75,7 +75,7 @@ def test_yaml_cannot_construct_objects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (GOOD + "profiles: [gaussian, gaussian]\n", "profiles: names a profile twice"),
+        (GOOD + "profiles: [gaussian, gaussian]\n", "profiles: names gaussian twice"),
         (GOOD + "profiles: []\n", "profiles"),
         (GOOD + "seed: 9223372036854775808\n", "seed: Input should be less than"),
         (GOOD + "seed: 1\nseed: 2\n", "line 7: the key seed stands there twice"),
