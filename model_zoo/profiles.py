@@ -63,7 +63,7 @@ def rotation(day: date, per_night: int) -> tuple[str, ...]:
     `ValueError` where `per_night` is too few for that, or more than there are.
 
     >>> rotation(date(2026, 11, 30), 3)
-    ('gaussian', 'masked-rows', 'odd-sizes')
+    ('gaussian', 'integer-edges', 'non-finite')
     """
     others = PROFILES[1:]
     least = 1 + -(-len(others) // WEEK)
