@@ -20,8 +20,7 @@ from harness.records import Row, RowKey, Stage, Status
 from harness.sweep.cluster import START_SECONDS, Cluster, Handle
 from harness.sweep.deaths import cause_of_death
 from harness.sweep.journal import Journal
-from harness.sweep.messages import Outcome, Task
-from harness.sweep.preparation import facts_of
+from harness.sweep.messages import Outcome, Task, facts_of
 from harness.sweep.rows import as_row, not_exported, not_started
 
 START_TRIES = 3

@@ -76,6 +76,11 @@ class ModelFacts:
     isa: str = ""
 
 
+def facts_of(task: Task) -> ModelFacts:
+    """What is known of a model before it is built."""
+    return ModelFacts(source=task.model.partition(":")[0], family=task.family, weights=task.weights)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a worker made of its part of a row. `status` is None while nothing is decided yet."""

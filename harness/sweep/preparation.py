@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+import model_zoo.sources
+from harness.backends.base import is_out_of_memory, one_line
+from harness.backends.copies import cast
+from harness.backends.double import ControlUnavailable, run_control
+from harness.backends.hidden import with_hidden_states
+from harness.backends.program import Program
+from harness.backends.reference import run_reference, run_second_path
+from harness.backends.workloads import WorkloadUnfit, as_workload
+from harness.numerics import Raised, References, Verdict, judge
+from harness.numerics.observability import LEAST, fingerprint, measure
 from harness.records import Stage
 from harness.sweep.clock import StageClock
-from harness.sweep.messages import Evidence, ModelFacts, Payload, Task
+from harness.sweep.messages import Evidence, Payload, Task, facts_of
+from model_zoo.inputs.profiles import Profile, ProfileUnfit
+from model_zoo.spec import BuiltModel
 
-if TYPE_CHECKING:
-    from harness.numerics import Verdict
-    from model_zoo.spec import BuiltModel
-
-BLIND = 0.8
-"""Observability below which a model is judged on hidden states too."""
+CALLS, SECONDS = 16, 4.0
+"""Op calls perturbed to measure observability, and for how long at most."""
 
 Known = Callable[[str, float | None], float | None]
 """Asks the board for a graph's observability, or tells it."""
@@ -38,7 +48,7 @@ class Preparation:
     def run(self) -> Payload:
         """Everything that the rows of the task share. What the model raises passes through."""
         with self._clock.stage(Stage.BUILD):
-            built = build(self.task)
+            built = self._built()
         self.facts = replace(
             self.facts,
             family=built.family,
@@ -47,35 +57,60 @@ class Preparation:
             parameters=built.parameters,
         )
         leaves = self._reference(built)
-        control = self._control(built)
+        control = None if isinstance(leaves, Raised) else self._control(built)
+        if control is not None and "observability" in self.task.checks and self.task.workload == "forward":
+            share = self._observability(built, leaves, control)
+            self.facts = replace(self.facts, observability=share)
+            if share < LEAST:
+                built, leaves, control = self._with_hidden_states(built)
         program = self._export(built) if self.task.program_for else None
         return Payload(leaves, control, program, self.task)
 
+    def _built(self) -> BuiltModel:
+        try:
+            return build(self.task)
+        except (ProfileUnfit, WorkloadUnfit) as error:
+            raise NothingToCompare(str(error)) from error
+
     def _reference(self, built: BuiltModel) -> Any:
-        import torch
-
-        from harness.backends.reference import run_reference
-
         with self._clock.stage(Stage.REFERENCE):
-            run = run_reference(built)
+            try:
+                run = run_reference(built)
+            except Exception as error:
+                if is_out_of_memory(error) or not Profile(self.task.profile).expects_rejection:
+                    raise
+                return Raised(one_line(error))
         self.facts = replace(self.facts, op_counts=run.op_counts, isa=torch.backends.cpu.get_cpu_capability())
         if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
             raise NothingToCompare("the model returns no tensor, so there is nothing to compare")
         return run.leaves
 
     def _control(self, built: BuiltModel) -> Any:
-        from harness.backends.double import ControlUnavailable, run_control
-
         with self._clock.stage(Stage.CONTROL):
             try:
                 return run_control(built)
             except ControlUnavailable:
                 return None
 
-    def _export(self, built: BuiltModel) -> Any:
-        from harness.backends.base import is_out_of_memory, one_line
-        from harness.backends.program import Program
+    def _observability(self, built: BuiltModel, leaves: Any, control: Any) -> float:
+        with self._clock.stage(Stage.OBSERVABILITY):
+            graph = f"{fingerprint(built)} {self.task.weights}"
+            known = self._known(graph, None)
+            if known is not None:
+                return known
+            share = measure(built, leaves, control, calls=CALLS, seconds=SECONDS).share
+            self._known(graph, share)
+            return share
 
+    def _with_hidden_states(self, built: BuiltModel) -> tuple[BuiltModel, Any, Any]:
+        """The model again, returning its hidden states; what it was where that cannot be."""
+        self.task = replace(self.task, hidden_states=True)
+        self.facts = replace(self.facts, hidden_states=True)
+        with self._clock.stage(Stage.OBSERVABILITY):
+            built = with_hidden_states(built)
+        return built, self._reference(built), self._control(built)
+
+    def _export(self, built: BuiltModel) -> Any:
         with self._clock.stage(Stage.EXPORT):
             try:
                 return Program.capture(built.module, built.args, built.kwargs)
@@ -88,9 +123,6 @@ class Preparation:
 
 def looked_at_again(built: BuiltModel, payload: Payload, evidence: Evidence, clock: StageClock) -> Verdict:
     """The verdict on a doubted row, beside further references."""
-    from harness.backends.reference import run_second_path
-    from harness.numerics import References, judge
-
     with clock.stage(Stage.CONTROL):
         second = run_second_path(built)
     with clock.stage(Stage.JUDGE):
@@ -98,16 +130,9 @@ def looked_at_again(built: BuiltModel, payload: Payload, evidence: Evidence, clo
 
 
 def build(task: Task) -> BuiltModel:
-    """The model of a task, in its dtype."""
-    import torch
-
-    from harness.backends.copies import cast
-    from model_zoo.sources import build
-
-    built = build(task.model, task.seed)
-    return built if task.dtype == "float32" else cast(built, getattr(torch, task.dtype))
-
-
-def facts_of(task: Task) -> ModelFacts:
-    """What is known of a model before it is built."""
-    return ModelFacts(source=task.model.partition(":")[0], family=task.family, weights=task.weights)
+    """The model of a task: its inputs, its workload, its dtype, with its hidden states where they are asked for."""
+    built = model_zoo.sources.build(task.model, task.seed, profile=task.profile, weights=task.weights)
+    built = as_workload(built, task.workload)
+    if task.dtype != "float32":
+        built = cast(built, getattr(torch, task.dtype))
+    return with_hidden_states(built) if task.hidden_states else built

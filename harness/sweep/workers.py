@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Any
 from harness.records import RowKey, Stage, Status
 from harness.sweep.clock import StageClock
 from harness.sweep.messages import Evidence, Outcome, Payload, Settings, Started, Task
-from harness.sweep.preparation import NothingToCompare, Preparation, build, looked_at_again
 from harness.sweep.process import keep_stderr, memory_limit, peak_memory, settle
 
 if TYPE_CHECKING:
     from harness.backends.base import BackendError, Observation
+
+
+REJECTIONS = (Status.RUNTIME_ERROR, Status.COMPILE_ERROR, Status.LOWERING_ERROR)
+"""How a backend says that it does not take an input, where the reference does not take it either."""
 
 
 class Worker:
@@ -75,6 +78,8 @@ class ReferenceWorker(Worker):
         """Reference, fp64 control and export of one model. An outcome without status goes on to the backends."""
         import ray
 
+        from harness.sweep.preparation import NothingToCompare, Preparation
+
         def known(graph: str, measured: float | None) -> float | None:
             share: float | None = ray.get(self._board.observability.remote(graph, measured))
             return share
@@ -101,6 +106,8 @@ class ReferenceWorker(Worker):
 
     def confirm(self, payload: Payload, evidence: Evidence) -> Outcome:
         """Judges a doubted row again, beside further references."""
+        from harness.sweep.preparation import build, looked_at_again
+
         clock = self._clock()
         with self._limited():
             try:
@@ -145,11 +152,21 @@ class BackendWorker(Worker):
             return replace(outcome, stage_seconds=clock.seconds, peak_memory_mib=peak()), evidence
 
     def _judge(self, key: RowKey, payload: Payload, clock: StageClock) -> tuple[Outcome, Evidence | None]:
-        from harness.numerics import References, judge
+        from harness.backends.base import BackendError
+        from harness.numerics import Raised, References, judge
+        from harness.numerics.probes import ignored_message
 
-        seen = self._observe(key, payload, clock)
+        references = References(payload.leaves, payload.control)
+        try:
+            seen = self._observe(key, payload, clock)
+        except BackendError as error:
+            if isinstance(payload.leaves, Raised) and error.status in REJECTIONS:
+                return _judged(judge(Raised(error.message), references), clock), None
+            raise
         with clock.stage(Stage.JUDGE):
-            verdict = judge(seen.leaves, References(payload.leaves, payload.control))
+            verdict = judge(seen.leaves, references)
+            if not verdict.status.is_pass and (ignored := ignored_message(key.model, seen.leaves, payload.leaves)):
+                verdict = replace(verdict, message=f"{ignored}; {verdict.message}")
         outcome = replace(
             _judged(verdict, clock),
             executed=dict(seen.executed),
@@ -173,6 +190,7 @@ class BackendWorker(Worker):
     def _observe(self, key: RowKey, payload: Payload, clock: StageClock) -> Observation:
         """What the backend gives; the model and what became of it are freed on return."""
         from harness.backends.base import Needs, Work
+        from harness.sweep.preparation import build
 
         backend, built = self._backend, None
         if backend.needs is Needs.MODULE:
