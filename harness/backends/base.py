@@ -101,6 +101,8 @@ class Backend(ABC):
     needs: ClassVar[Needs] = Needs.PROGRAM
     restart_after_error: ClassVar[bool] = True
     """Whether a failed row may leave the process in a state that would fail the next one."""
+    off_cpu: ClassVar[bool] = False
+    """Whether `run_impl` computes nothing with PyTorch's CPU kernels, so that an op seen there fell back."""
 
     def __init__(self) -> None:
         self.mode = ""
@@ -140,10 +142,19 @@ class Backend(ABC):
         `inputs` are flat input leaves (`pytree.tree_leaves((args, kwargs))`) to use in place of the work's own, of the
         same shapes and dtypes.
         """
-        seen: Observation = self._guarded(Stage.RUN, lambda: self.run_impl(compiled, inputs))
+        seen = self._witnessed(lambda: self._guarded(Stage.RUN, lambda: self.run_impl(compiled, inputs)))
         if not sum(seen.executed.values()):
             raise BackendError(Status.NOT_EXECUTED, f"{self.name} gave outputs but executed no op on the device")
         return seen
+
+    def _witnessed(self, run: Callable[[], Observation]) -> Observation:
+        if not self.off_cpu:
+            return run()
+        from harness.backends.witness import Witness, corrected
+
+        with Witness() as witness:
+            seen = run()
+        return corrected(seen, witness.counts, self.name)
 
     def _guarded(self, stage: Stage, call: Callable[[], T]) -> T:
         try:

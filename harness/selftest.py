@@ -1,0 +1,282 @@
+"""Faults planted on purpose, and whether the verdict sees them: what `calipers selftest` does.
+
+Each fault is a recipe of the backend `faulty` in one model, judged as a row of a sweep is. A fault that changes no bit
+of the outputs was not planted. One that moves them by less than the budget's own floor cannot be seen by any judge of
+these outputs, and is counted apart; all others must be caught, and under a status that names what is wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from harness.backends.base import BackendError, Observation, Work
+from harness.backends.double import ControlUnavailable
+from harness.backends.reference import run_control, run_reference, run_second_path
+from harness.backends.tree import Leaf
+from harness.faulty.backend import NONE, Faulty
+from harness.faulty.floor import Movement, movement
+from harness.faulty.recipe import Kind, Recipe
+from harness.faulty.recipes import RECIPES
+from harness.faulty.subjects import MODELS, ONLY, single_ops
+from harness.numerics import References, judge
+from harness.records import RowKey, Status
+from model_zoo.sources import build
+from model_zoo.spec import BuiltModel
+
+PER_MODEL = 7
+"""Faults planted in each real model."""
+SEED = 0
+_WITHOUT_A_TRACE = frozenset(
+    r.name for r in RECIPES.values() if r.kind in (Kind.HIDDEN_FALLBACK, Kind.NOT_EXECUTED) or r.what == "run"
+)
+"""Recipes that leave the outputs for the first inputs as they should be."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault, and what the judge said."""
+
+    recipe: str
+    kind: str
+    """One of `Kind`; `none` for a run without a fault."""
+    model: str
+    family: str
+    ops: tuple[str, ...]
+    """Overloads that had the fault; empty if the device as a whole had it."""
+    status: Status
+    right: bool
+    """Whether the status names the fault."""
+    movement: float | None
+    """How far the outputs moved from those without the fault, in units of the floor; None where that has no number."""
+    message: str
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether the row would have been anything but a pass."""
+        return self.status is not Status.PASS
+
+    @property
+    def is_under_floor(self) -> bool:
+        """Whether it passed and moved the outputs by no more than the floor."""
+        return not self.is_caught and self.movement is not None and self.movement <= 1
+
+
+@dataclass(frozen=True)
+class Selftest:
+    """All faults that were planted, and the runs without one."""
+
+    planted: tuple[Planted, ...]
+    honest: tuple[Planted, ...]
+
+    @property
+    def visible(self) -> tuple[Planted, ...]:
+        """The faults that a judge can see."""
+        return tuple(p for p in self.planted if not p.is_under_floor)
+
+    @property
+    def survivors(self) -> tuple[Planted, ...]:
+        """Visible faults that passed."""
+        return tuple(p for p in self.visible if not p.is_caught)
+
+    @property
+    def misnamed(self) -> tuple[Planted, ...]:
+        """Faults that were caught under a status that does not name them."""
+        return tuple(p for p in self.visible if p.is_caught and not p.right)
+
+    @property
+    def false_alarms(self) -> tuple[Planted, ...]:
+        """Runs without a fault that did not pass."""
+        return tuple(p for p in self.honest if not p.status.is_pass)
+
+    @property
+    def caught_share(self) -> float:
+        """Share of the visible faults that were caught."""
+        return 1 - len(self.survivors) / max(1, len(self.visible))
+
+    @property
+    def right_share(self) -> float:
+        """Share of the visible faults whose status names them."""
+        return sum(p.right for p in self.visible) / max(1, len(self.visible))
+
+    @property
+    def ops(self) -> frozenset[str]:
+        """Overloads that a visible fault was planted in."""
+        return frozenset(op for p in self.visible for op in p.ops)
+
+    @property
+    def architectures(self) -> frozenset[str]:
+        """Families of real models that a visible fault was planted in."""
+        return frozenset(p.family for p in self.visible if not p.model.startswith("python:"))
+
+    @property
+    def ok(self) -> bool:
+        """Whether enough was caught, under the right status, without a false alarm."""
+        return self.caught_share >= 0.99 and self.right_share >= 0.97 and not self.false_alarms
+
+
+def selftest(
+    quick: bool = False, listener: Callable[[str, int, int], None] = lambda model, done, all_: None
+) -> Selftest:
+    """Plants the faults and judges them, one model per core at a time; `listener` hears of each model that is done.
+
+    `quick` takes every sixth real model and every fourth single op, and stays in this process but for the deaths.
+    """
+    models = [*MODELS[::6], *single_ops()[::4]] if quick else [*MODELS, *single_ops()]
+    found: list[Planted] = []
+    for done, (model, planted) in enumerate(_examined(models, parallel=not quick), start=1):
+        found += planted
+        listener(model, done, len(models))
+    found += deaths()
+    return Selftest(
+        planted=tuple(p for p in found if p.kind != NONE),
+        honest=tuple(p for p in found if p.kind == NONE),
+    )
+
+
+def examine(model: str, wanted: int | None = None) -> list[Planted]:
+    """Plants up to `wanted` faults (by default all that apply) in one model, one after the other, and a run without.
+
+    Reference and control are had once; a fault without an effect is replaced by the next.
+    """
+    subject = _Subject.of(model)
+    honest = subject.judged(None)
+    found = [honest] if honest else []
+    for recipe in _recipes_for(subject, random.Random(model)):
+        if wanted is not None and len(found) > wanted:
+            break
+        if planted := subject.judged(recipe):
+            found.append(planted)
+    return found
+
+
+def deaths(
+    model: str = "python:harness.faulty.subjects:linear", seconds: float = 10, memory_gib: float = 4
+) -> list[Planted]:
+    """The faults that a process does not survive, and two that the driver must see, through a real sweep."""
+    from harness.sweep.config import BackendChoice, Limits, Models, SweepConfig
+    from harness.sweep.run import sweep
+
+    recipes = [r for r in RECIPES.values() if not r.in_process or r.kind is Kind.NOT_EXECUTED or r.what == "all"]
+    config = SweepConfig(
+        models=Models(include=[model]),
+        backends=[BackendChoice(name=Faulty.name, mode=mode) for mode in (NONE, *(r.name for r in recipes))],
+        limits=Limits(seconds=seconds, memory_gib=memory_gib),
+    )
+    scratch = Path(tempfile.mkdtemp(prefix="calipers-selftest-"))
+    try:
+        run, _ = sweep(config, scratch / "run")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    found = []
+    for row in run.rows:
+        recipe = RECIPES.get(row.mode)
+        right = row.status in recipe.right if recipe else row.status.is_pass
+        kind = recipe.kind.value if recipe else NONE
+        found.append(Planted(row.mode, kind, row.model, row.family, (), row.status, right, None, row.message))
+    return found
+
+
+def _examined(models: Sequence[str], parallel: bool) -> Iterator[tuple[str, list[Planted]]]:
+    if not parallel:
+        for model in models:
+            yield model, examine(model, _wanted(model))
+        return
+    import ray
+
+    from harness.sweep.cluster import Cluster
+
+    with Cluster():
+        remote = ray.remote(num_cpus=1, max_retries=0)(examine)
+        running = {remote.remote(model, _wanted(model)): model for model in models}
+        while running:
+            (done,), _ = ray.wait(list(running), num_returns=1)
+            yield running.pop(done), ray.get(done)
+
+
+def _wanted(model: str) -> int | None:
+    return None if model.startswith("python:") else PER_MODEL
+
+
+def _recipes_for(subject: _Subject, chance: random.Random) -> Iterator[Recipe]:
+    """The recipes for ops that the model makes, the kinds in turn and in another order for each model."""
+    ops = {op.removeprefix("aten::") for op in subject.op_counts}
+    single = subject.built.spec.source == "python"
+    only = next((kind for end, kind in ONLY.items() if single and subject.built.spec.name.endswith(end)), None)
+    recipes = [r for r in RECIPES.values() if r.in_process and ((not single and not r.ops) or ops.intersection(r.ops))]
+    recipes = [r for r in recipes if only is None or r.kind is only]
+    chance.shuffle(recipes)
+    of_kind = {kind: [r for r in recipes if r.kind is kind] for kind in {r.kind: None for r in recipes}}
+    while of_kind:
+        for kind in list(of_kind):
+            yield of_kind[kind].pop()
+            if not of_kind[kind]:
+                del of_kind[kind]
+
+
+@dataclass
+class _Subject:
+    """A model with its references and what the device without a fault gives."""
+
+    built: BuiltModel
+    references: References
+    op_counts: dict[str, int]
+    honest: Sequence[Leaf] = ()
+
+    @classmethod
+    def of(cls, model: str) -> _Subject:
+        torch.set_num_threads(1)
+        built = build(model, SEED)
+        run = run_reference(built)
+        try:
+            control = run_control(built)
+        except ControlUnavailable:
+            control = None
+        return cls(built, References(run.leaves, control), run.op_counts)
+
+    def judged(self, recipe: Recipe | None) -> Planted | None:
+        """The verdict on the device with this fault; None if the fault has no effect here."""
+        backend = Faulty()
+        backend.activate(recipe.name if recipe else NONE, threads=1)
+        work = Work(
+            RowKey(model=str(self.built.spec), backend=backend.name, mode=backend.mode), SEED, lambda: self.built
+        )
+        moved: Movement | None = None
+        try:
+            seen = backend.run(backend.compile(backend.lower(work)))
+        except BackendError as error:
+            status, message = error.status, error.message
+        else:
+            if recipe is None:
+                self.honest = seen.leaves
+            moved = movement(seen.leaves, self.honest, self.references)
+            if recipe and not moved.any and recipe.name not in _WITHOUT_A_TRACE:
+                return None
+            status, message = self._verdict(seen)
+        right = status in recipe.right if recipe else status.is_pass
+        return Planted(
+            recipe=recipe.name if recipe else NONE,
+            kind=recipe.kind.value if recipe else NONE,
+            model=str(self.built.spec),
+            family=self.built.family,
+            ops=tuple(backend.hit) if recipe and recipe.ops else (),
+            status=status,
+            right=right,
+            movement=moved.in_floors if moved and recipe else None,
+            message=message,
+        )
+
+    def _verdict(self, seen: Observation) -> tuple[Status, str]:
+        """What a sweep would say: the judge, a second look if it fails, and whether ops fell back."""
+        verdict = judge(seen.leaves, self.references)
+        if not verdict.status.is_pass:
+            verdict = judge(seen.leaves, replace(self.references, second=run_second_path(self.built)))
+        if verdict.status is Status.PASS and seen.fallback:
+            return Status.PASS_WITH_FALLBACK, ", ".join(seen.fallback)
+        return verdict.status, verdict.message
