@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import torch
 
 from harness.backends.tree import Leaf
-from harness.numerics.floats import flat64
 from model_zoo.sources.op import argument_of
 
 DEFAULT, CHANGED = "['default']", "['changed']"
@@ -80,5 +79,6 @@ def _moved(a: object, b: object) -> bool:
     finite = torch.isfinite(a) & torch.isfinite(b)
     if not bool((finite | (a == b) | ((a != a) & (b != b))).all()):
         return True
-    before, after = flat64(a[finite]), flat64(b[finite])
+    wide = torch.complex128 if a.is_complex() else torch.float64
+    before, after = a[finite].to(wide), b[finite].to(wide)
     return float((after - before).norm()) > HEEDED * torch.finfo(a.dtype).eps * float(before.norm())
