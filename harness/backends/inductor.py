@@ -33,6 +33,7 @@ from harness.backends.copies import cast, copied_inputs, private_copy, with_inpu
 from harness.backends.double import FORWARD_SEED
 from harness.backends.program import op_counts
 from harness.backends.tree import walk
+from harness.backends.workloads import Workload
 from harness.records import Stage, Status
 from model_zoo.spec import BuiltModel
 
@@ -108,7 +109,12 @@ class Inductor(Backend):
         def backend(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Any:
             return compile_fx(graph, inputs, inner_compile=inner, **options)
 
-        call = torch.compile(built.module, backend=backend, dynamic=False)
+        if isinstance(built.module, Workload):
+            dynamic = built.module.dynamic
+            built.module.compile_inner(lambda model: torch.compile(model, backend=backend, dynamic=dynamic))
+            call: Callable[..., Any] = built.module
+        else:
+            call = torch.compile(built.module, backend=backend, dynamic=False)
         with _state_kept(built.module):
             _call(call, lowered)
         breaks = tuple(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import importlib
 import importlib.util
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +18,13 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from harness.backends.reference import second_path_settings
 from harness.backends.tree import Leaf, Opaque, walk
+from harness.backends.workloads.training import Training
 
 
 @dataclass(frozen=True)
@@ -46,32 +51,23 @@ class Program:
         """Exports `module(*args, **kwargs)`; whatever torch.export raises passes through.
 
         The graph is as torch.export gives it, composite and in-place ops kept: closer to what a backend sees in eager
-        mode than `run_decompositions`, which would also double the time.
+        mode than `run_decompositions`, which would also double the time. torch.export knows no backward, so a training
+        step is recorded below autograd, where composite ops are taken apart.
         """
         flat = _FlatOutputs(module)
-        with torch.no_grad():
-            exported = torch.export.export(flat, args, dict(kwargs), strict=False)
-        signature = exported.graph_signature
-        flat_inputs = iter(pytree.tree_leaves((args, dict(kwargs))))
-        values: list[Any] = []
-        inputs: list[int] = []
-        for index, spec in enumerate(signature.input_specs):
-            if spec.kind is InputKind.USER_INPUT:
-                inputs.append(index)
-                values.append(next(flat_inputs))
-            elif spec.target in exported.state_dict:
-                values.append(exported.state_dict[spec.target])
-            else:
-                values.append(exported.constants[str(spec.target)])
-        _drop_detached_outputs(exported.graph_module)
+        if isinstance(module, Training):
+            captured = _recorded(flat, args, dict(kwargs))
+        else:
+            captured = _exported(flat, args, dict(kwargs))
+        _drop_detached_outputs(captured.graph)
         return cls(
-            graph=_pickled(exported.graph_module),
-            values=tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in values),
-            inputs=tuple(inputs),
-            outputs=tuple(i for i, spec in enumerate(signature.output_specs) if spec.kind is OutputKind.USER_OUTPUT),
+            graph=_pickled(captured.graph),
+            values=tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in captured.values),
+            inputs=captured.inputs,
+            outputs=captured.outputs,
             returns=flat.seen.returns,
-            op_counts=op_counts(exported.graph_module),
-            op_modules=_op_modules(exported.graph_module),
+            op_counts=op_counts(captured.graph),
+            op_modules=_op_modules(captured.graph),
         )
 
     def graph_module(self) -> torch.fx.GraphModule:
@@ -102,6 +98,103 @@ class Program:
         """The leaves of the model's output, from the graph's flat outputs: what `walk` gives for the eager output."""
         given = iter([flat[i] for i in self.outputs])
         return tuple(Leaf(leaf.path, next(given)) if leaf.value is OUTPUT else leaf for leaf in self.returns)
+
+
+@dataclass(frozen=True)
+class _Captured:
+    """A graph and what it is called with; the fields are those of `Program`."""
+
+    graph: torch.fx.GraphModule
+    values: tuple[Any, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def _exported(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Captured:
+    with torch.no_grad():
+        exported = torch.export.export(module, args, kwargs, strict=False)
+    signature = exported.graph_signature
+    flat_inputs = iter(pytree.tree_leaves((args, kwargs)))
+    values: list[Any] = []
+    inputs: list[int] = []
+    for index, spec in enumerate(signature.input_specs):
+        if spec.kind is InputKind.USER_INPUT:
+            inputs.append(index)
+            values.append(next(flat_inputs))
+        elif spec.target in exported.state_dict:
+            values.append(exported.state_dict[spec.target])
+        else:
+            values.append(exported.constants[str(spec.target)])
+    outputs = tuple(i for i, spec in enumerate(signature.output_specs) if spec.kind is OutputKind.USER_OUTPUT)
+    return _Captured(exported.graph_module, tuple(values), tuple(inputs), outputs)
+
+
+def _recorded(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Captured:
+    """A forward that differentiates, op by op as it ran. Attention takes its MATH form and oneDNN is off: the fused
+    forms for the CPU are ops of the CPU alone.
+
+    Not by `make_fx`, which refuses a forward that reads a value (transformers look whether a mask is full), and takes
+    ten times as long.
+    """
+    recorder = _Recorder()
+    flat, structure = pytree.tree_flatten((args, kwargs))
+    flat = [recorder.argument(x) for x in flat]
+    args, kwargs = pytree.tree_unflatten(flat, structure)
+    with torch.no_grad(), second_path_settings(), sdpa_kernel(SDPBackend.MATH), recorder:
+        outputs = module(*args, **kwargs)
+    recorder.graph.output(tuple(recorder.node_of(x) for x in outputs))
+    recorder.graph.eliminate_dead_code()
+    graph_module = torch.fx.GraphModule({}, recorder.graph)
+    return _Captured(graph_module, tuple(recorder.values), tuple(range(len(flat))), tuple(range(len(outputs))))
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down every op that is dispatched, below autograd. A tensor from elsewhere becomes an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.graph = torch.fx.Graph()
+        self.values: list[Any] = []
+        self._body = self.graph.create_node("call_function", torch.ops.aten.empty.memory_format, ([0],))  # dead
+        self._nodes: dict[int, tuple[torch.fx.Node, torch.Tensor]] = {}  # with the tensor, so that no id comes twice
+
+    def argument(self, value: Any) -> Any:
+        """A further argument of the graph; gives back the value, a tensor as a copy that ops may write to."""
+        with self.graph.inserting_before(self._body):
+            node = self.graph.placeholder(f"value_{len(self.values)}")
+        self.values.append(value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        value = value.clone()
+        self._nodes[id(value)] = node, value
+        return value
+
+    def node_of(self, value: Any) -> Any:
+        """The node that gives a tensor; any other value itself."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in self._nodes:
+            with self.graph.inserting_before(self._body):
+                node = self.graph.placeholder(f"value_{len(self.values)}")
+            self.values.append(value.detach().clone())
+            self._nodes[id(value)] = node, value
+        return self._nodes[id(value)][0]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        given, named = pytree.tree_map(self.node_of, (tuple(args), dict(kwargs)))
+        result = func(*args, **kwargs)
+        if func is torch.ops.aten.detach.default:  # autograd's bookkeeping
+            self._nodes[id(result)] = given[0], result
+            return result
+        node = self.graph.call_function(func, given, named)
+        if isinstance(result, torch.Tensor):
+            self._nodes[id(result)] = node, result
+        elif isinstance(result, list | tuple):
+            for index, item in enumerate(result):
+                if isinstance(item, torch.Tensor):
+                    self._nodes[id(item)] = self.graph.call_function(operator.getitem, (node, index)), item
+        return result
 
 
 class Place(enum.Enum):
