@@ -44,7 +44,7 @@ every process."""
 PRIOR_SAMPLES = 8
 """Samples per channel that the statistics of all channels together count for, where a channel has few of its own."""
 SHARED = 1_000_000
-"""Elements from which on a parameter is not copied for the calibrating forward."""
+"""Elements from which on a parameter is taken to be left alone by forward (a small model's own are put back)."""
 SANE = (1e-6, 1e6)
 """Magnitudes (RMS) that an output may have."""
 
@@ -159,44 +159,75 @@ def _matrix_std(name: str, role: _Role) -> float | None:
 
 
 def _calibrated(built: BuiltModel) -> Any:
-    """One forward on a copy, during which each normalisation layer takes the statistics of what reaches it."""
-    memo: dict[int, Any] = {id(p): p for p in built.module.parameters() if p.numel() >= SHARED}
-    module, args, kwargs = copy.deepcopy((built.module, built.args, built.kwargs), memo)
-    with ExitStack() as stack:
-        for layer, original in zip(module.modules(), built.module.modules(), strict=True):
+    """The output of one forward in which every normalisation layer takes the statistics of what reaches it."""
+    args, kwargs = copy.deepcopy((built.args, built.kwargs))
+    calibration = _Calibration()
+    with _undone(built.module), ExitStack() as stack:
+        for layer in built.module.modules():
             if isinstance(getattr(layer, "running_mean", None), Tensor):
-                handle = layer.register_forward_pre_hook(_Calibration(original))
-                stack.callback(handle.remove)
+                stack.callback(layer.register_forward_pre_hook(calibration).remove)
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(0)
-        return module(*args, **kwargs)
+        output = built.module(*args, **kwargs)
+    for layer in calibration.found:
+        calibration.apply(layer)
+    return output
 
 
 class _Calibration:
-    """A hook that gives a layer, and the one that it is a copy of, the statistics of the first input that it sees."""
+    """A hook that gives a layer the statistics of the first input that it sees."""
 
-    def __init__(self, original: nn.Module) -> None:
-        self.original: nn.Module | None = original
+    def __init__(self) -> None:
+        self.found: dict[Any, tuple[Tensor, Tensor]] = {}
 
-    def __call__(self, layer: nn.Module, inputs: tuple[Any, ...]) -> None:
-        original, self.original = self.original, None
-        if original is None or not isinstance(inputs[0], Tensor):
+    def __call__(self, layer: Any, inputs: tuple[Any, ...]) -> None:
+        x = inputs[0] if inputs else None
+        channels = layer.running_mean.numel()
+        if layer in self.found or not isinstance(x, Tensor) or x.dim() < 2 or x.shape[1] != channels:
             return
-        x = inputs[0].detach().float()
-        channels = layer.running_mean.numel()  # type: ignore[operator]
-        if x.dim() < 2 or x.shape[1] != channels:
-            return
-        table = x.transpose(0, 1).reshape(channels, -1)
-        if not bool(torch.isfinite(table).all()):
-            return
+        table = x.detach().float().transpose(0, 1).reshape(channels, -1)
         own, prior = table.shape[1], PRIOR_SAMPLES
         mean = table.mean(1).mul_(own).add_(table.mean(), alpha=prior).div_(own + prior)
         square = (table - mean[:, None]).square_()
         variance = square.mean(1).mul_(own).add_(square.mean(), alpha=prior).div_(own + prior)
-        variance.clamp_(min=1e-12)
-        for target in (layer, original):
-            target.running_mean.copy_(mean)  # type: ignore[operator]
-            target.running_var.copy_(variance)  # type: ignore[operator]
+        if bool(torch.isfinite(variance).all()):
+            self.found[layer] = mean, variance.clamp_(min=1e-12)
+            self.apply(layer)
+
+    def apply(self, layer: Any) -> None:
+        """Writes what was found for a layer into it."""
+        mean, variance = self.found[layer]
+        layer.running_mean.copy_(mean)
+        layer.running_var.copy_(variance)
+
+
+@contextmanager
+def _undone(module: nn.Module) -> Iterator[None]:
+    """Undoes what a forward leaves on the modules: attributes, caches, buffers and parameters that it wrote to.
+
+    A copy of the module would do as well, and takes longer than the forward of a small one.
+    """
+    tensors = [*module.buffers(), *(p for p in module.parameters() if p.numel() < SHARED)]
+    values = [(tensor, tensor._version, tensor.detach().clone()) for tensor in tensors]
+    attributes = [(vars(owner), dict(vars(owner))) for owner in module.modules()]
+    containers = [
+        (value, copy.copy(value))
+        for _, before in attributes
+        for value in before.values()
+        if type(value) in (dict, list, set) and value is not before.get("_modules")
+    ]
+    try:
+        yield
+    finally:
+        for now, before in attributes:
+            now.clear()
+            now.update(before)
+        for container, content in containers:
+            container.clear()
+            container.extend(content) if isinstance(container, list) else container.update(content)
+        for tensor, version, value in values:
+            if tensor._version != version:
+                tensor.copy_(value)
 
 
 def _is_sane(output: Any) -> bool:
