@@ -13,14 +13,14 @@ import os
 os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 import argparse
-import json
 import random
 import statistics
-import time
 import warnings
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from itertools import zip_longest
+from multiprocessing import get_context
 
 import torch
 from rich.console import Console
@@ -29,6 +29,7 @@ from harness.backends.double import ControlUnavailable
 from harness.backends.reference import run_control, run_reference
 from harness.numerics.observability import LEAST, Observability, measure
 from model_zoo.sources import build, source
+from model_zoo.sources.timm import architectures
 
 HOW = ("observable", "stock")
 
@@ -37,59 +38,65 @@ def main() -> None:
     """Measures, prints one line per model, then the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=200)
-    parser.add_argument("--calls", type=int, default=16)
-    parser.add_argument("--largest", type=float, default=120e6, help="parameters of the largest timm model")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--calls", type=int, default=16, help="op calls perturbed per model")
+    parser.add_argument("--largest", type=float, default=20e6, help="parameters of the largest timm model")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of models")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", nargs="*", help="model ids to measure instead")
-    parser.add_argument("--no-stock", action="store_true")
-    parser.add_argument("--out", type=Path, help="a file of JSON lines to write the results to")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     console = Console(soft_wrap=True, highlight=False)
     found: dict[str, dict[str, Observability]] = {}
-    for model_id in options.only or candidates(options.models, options.seed):
-        if len(found) == (len(options.only) if options.only else options.models):
-            break
-        begun = time.monotonic()
-        both = _measured(model_id, HOW[: 1 if options.no_stock else 2], options.calls, options.largest)
-        if both is None:
-            continue
-        found[model_id] = both
-        shares = "  ".join(f"{how} {both[how].share:.2f}" for how in both)
-        unseen = dict(Counter(both["observable"].unseen))
-        console.print(f"{len(found):4d}  {model_id:50s} {shares}  {time.monotonic() - begun:5.1f} s  {unseen or ''}")
-        if options.out:
-            with options.out.open("a") as file:
-                file.write(json.dumps({"model": model_id, **{how: vars(both[how]) for how in both}}) + "\n")
+    measure_one = partial(_measured, calls=options.calls, largest=options.largest)
+    shares = {"timm": options.models - options.models // 2, "transformers": options.models // 2}
+    with ProcessPoolExecutor(options.workers, get_context("spawn"), _prepare) as pool:
+        asked = {pool.submit(measure_one, model_id): model_id for model_id in options.only or candidates(options.seed)}
+        for done in as_completed(asked):
+            model_id = asked[done]
+            part = model_id.split(":")[0]
+            both = None if done.cancelled() or (not options.only and shares[part] == 0) else done.result()
+            if both is None:
+                continue
+            found[model_id] = both
+            told = "  ".join(f"{how} {both[how].share:.2f}" for how in HOW)
+            unseen = dict(Counter(both["observable"].unseen))
+            console.print(f"{len(found):4d}  {model_id:50s} {told}  {unseen or ''}")
+            if not options.only:
+                shares[part] -= 1
+                if shares[part] == 0:  # enough of these
+                    for future, other in asked.items():
+                        if other.startswith(part):
+                            future.cancel()
     _report(console, found)
 
 
-def candidates(models: int, seed: int) -> list[str]:
-    """Model ids, timm and transformers in turn, one per timm file or model type first; more than asked for."""
-    from model_zoo.sources.timm import architectures
+def _prepare() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
 
+
+def candidates(seed: int) -> list[str]:
+    """Model ids, timm and transformers in turn, one per timm file or model type first; more than are needed."""
     files: dict[str, list[str]] = {}
     for name, file in architectures().items():
         files.setdefault(file, []).append(name)
     chance = random.Random(seed)
     for names in files.values():
         chance.shuffle(names)
-    rounds = [names[i] for i in range(models) for names in files.values() if i < len(names)]
+    rounds = [name for same in zip_longest(*files.values()) for name in same if name is not None]
     types = [name for name in source("transformers").names() if "/" not in name]
     chance.shuffle(types)
     pairs = zip(rounds, types, strict=False)
     return [model_id for name, kind in pairs for model_id in (f"timm:{name}", f"transformers:{kind}")]
 
 
-def _measured(model_id: str, hows: Sequence[str], calls: int, largest: float) -> dict[str, Observability] | None:
+def _measured(model_id: str, calls: int, largest: float) -> dict[str, Observability] | None:
     """Observability per kind of weights; None for a model that does not run on the reference, or is too large."""
+    if model_id.startswith("timm:") and _size(model_id.removeprefix("timm:")) > largest:
+        return None
     found: dict[str, Observability] = {}
-    for how in hows:
+    for how in HOW:
         try:
             built = build(model_id, weights=how)
-            if built.parameters > largest:
-                return None
             reference = run_reference(built).leaves
         except Exception:
             return None
@@ -99,6 +106,18 @@ def _measured(model_id: str, hows: Sequence[str], calls: int, largest: float) ->
             control = None
         found[how] = measure(built, reference, control, calls=calls)
     return found
+
+
+def _size(name: str) -> float:
+    """Number of a timm model's parameters, without making them; 0 where its constructor needs them made."""
+    import timm
+
+    try:
+        with torch.device("meta"):
+            module: torch.nn.Module = timm.create_model(name, pretrained=False)
+        return sum(p.numel() for p in module.parameters())
+    except Exception:
+        return 0
 
 
 def _report(console: Console, found: dict[str, dict[str, Observability]]) -> None:
