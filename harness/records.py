@@ -176,6 +176,10 @@ class Metrics(Record):
     Errors are absolute differences in the output's own unit; ratios have no unit.
     """
 
+    rule: str | None = None
+    """The rule that a failing verdict broke first: `mask`, `element`, `rms`, `max`, `row`, `systematic`, or `jump` and
+    `reference` where rounding moves the output so far that there is no verdict."""
+
     leaf: str | None = None
     """Path of the worst leaf in the output tree, e.g. `.logits` or `[0]['past'][1]`."""
     index: tuple[int, ...] | None = None
@@ -188,13 +192,36 @@ class Metrics(Record):
     """Worst element's error against fp64, in units of the budget: above 1 is out of budget."""
     elements_over: int | None = None
     """How many elements of all leaves are out of budget."""
+    elements_explained: int | None = None
+    """How many elements differ as the reference itself does when its ops are rounded another way."""
     elements: int | None = None
     """How many elements were compared."""
+    runs: int | None = None
+    """How many runs of the reference, on another path or rounded another way, the budget was taken from, if several."""
     rms_ratio: float | None = None
     """RMS error of the device over RMS error of the reference, both against fp64 and floored at rounding."""
     reference_rms: float | None = None
     device_rms: float | None = None
     """RMS error against fp64 over the RMS of the fp64 output (relative)."""
+    unit_rms: float | None = None
+    """Likewise of the run that is the unit: the reference, or the CPU in the device's lower precision."""
+    device_bias: float | None = None
+    unit_bias: float | None = None
+    """Mean error against fp64 over the RMS of the fp64 output."""
+    max_ratio: float | None = None
+    """Greatest error of the device over greatest error of the unit, both floored at rounding."""
+    equivalence: float | None = None
+    """R = |device - reference| / |lower - reference|, where the device computes in a lower precision."""
+    row: tuple[int, ...] | None = None
+    """Index of the first element of the worst row."""
+    row_in_limits: float | None = None
+    """That row's RMS error, common factor or common summand, in units of what passes."""
+    scale_error: float | None = None
+    """Slope of the device's error on the fp64 values: 0.01 where all are 1 % too large."""
+    offset_error: float | None = None
+    """Mean of the device's error over the RMS of the fp64 values."""
+    systematic_in_limits: float | None = None
+    """The leaf's common factor or summand, weighted by the budget, in units of what passes."""
     max_abs: float | None = None
     """Greatest |device - reference|. For show."""
     max_rel: float | None = None

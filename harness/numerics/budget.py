@@ -8,6 +8,7 @@ of u, the unit roundoff of the dtype, scaled by the element and by its row. No a
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,8 @@ ALLOWANCE = 4.0
 SIGMAS = (4.0, 12.0)
 """The tail is the greatest e_ref of the class, but at least and at most so many standard deviations: the least is what
 a Gaussian reaches in 1e4 draws; the most keeps one wild element of the reference from excusing all others."""
+WILD = 8.0
+"""Errors of more standard deviations are left out of the standard deviation, which the others then are."""
 RMS_LIMIT = 4.0
 """Greatest RMS ratio that passes, a single number that sees errors too even for the per-element test."""
 MORE_PRECISE = 0.5
@@ -62,6 +65,12 @@ class Rounding:
     """Standard deviation assumed of an output too small to know its own error."""
     blind: float
     """Standard deviation assumed without a control: the amplification of an ordinary deep network."""
+    common: float
+    """Relative error that all elements of a row, or of a leaf, may share: one rounded factor (a norm's reciprocal
+    root, a softmax's sum) on either side."""
+    apart: float
+    """Relative error above which a reference stands apart from its control: more than an ordinary network makes of
+    the dtype's rounding. A single element may err four times as far."""
     ill: float
     """Relative error (no unit) above which the reference is too far from fp64 to judge by."""
 
@@ -83,6 +92,8 @@ def rounding(dtype: torch.dtype) -> Rounding:
         row=0.5 if single else 0.25,
         prior=32.0 if single else 1.0,
         blind=64.0 if single else 2.0,
+        common=8.0 if single else 1.5,
+        apart=4096.0 if single else 64.0,
         ill=0.03 if single else 0.3,
     )
 
@@ -99,9 +110,19 @@ class Budget:
     """RMS of that floor in units of sigma: what the RMS errors are floored at."""
     relative: float
     """RMS of the reference's error, each element over the magnitude of its class."""
+    apart: bool
+    """Whether the reference stands apart from its control by more than its dtype explains."""
 
 
-def budget(control: Tensor, error: Tensor | None, rows: int, kind: Rounding, prior: float | None = None) -> Budget:
+def budget(
+    control: Tensor,
+    error: Tensor | None,
+    rows: int,
+    kind: Rounding,
+    prior: float | None = None,
+    others: Sequence[Tensor] = (),
+    wild: Tensor | None = None,
+) -> Budget:
     """The budget of a leaf from its fp64 values and the reference's error against them.
 
     Args:
@@ -110,6 +131,8 @@ def budget(control: Tensor, error: Tensor | None, rows: int, kind: Rounding, pri
         rows: how many rows (all dims but the last) the leaf has.
         kind: rounding of the leaf's dtype.
         prior: relative error of the same model's other outputs, for a leaf too small to know its own.
+        others: the same of other runs on the CPU, of a row that is looked at again; the greatest spread counts.
+        wild: elements whose errors do not count, as they jump.
 
     The limit is ALLOWANCE * (tail + e_ref), after the rules that a device is judged by the reference's own distance
     from fp64: `torch._dynamo.utils.same` (RMSE of the result at most a multiple of the reference's RMSE), AWS Neuron's
@@ -120,22 +143,31 @@ def budget(control: Tensor, error: Tensor | None, rows: int, kind: Rounding, pri
     """
     magnitude = control.abs()
     classes = _Classes(magnitude, rows)
-    row_floor = kind.row * kind.u * classes.magnitude + kind.smallest
+    if wild is not None:
+        others = [other.masked_fill(wild, 0.0) for other in others]
+        error = None if error is None else error.masked_fill(wild, 0.0)
+    errors = [e for e in (error, *others) if e is not None]
     if error is None:
-        sigma = assumed = kind.blind * kind.u * classes.magnitude
-        tail = SIGMAS[0] * sigma
-        relative = 0.0
+        blind = [kind.blind * kind.u * m for m in classes.magnitude]
+        spread = _Spread(blind, blind, [0.0] * len(blind))
+        if errors:
+            spread = spread.joined(classes.spread(errors, 0.0))
     else:
-        prior = kind.prior * kind.u if prior is None else min(prior, kind.ill)
-        sigma, assumed, greatest = classes.spread(error, prior)
-        tail = torch.minimum(torch.maximum(greatest, SIGMAS[0] * sigma), SIGMAS[1] * sigma)
-        relative = rms(error / classes.of(classes.magnitude.clamp(min=kind.smallest)))
-    floor = classes.of(torch.maximum(row_floor, assumed)).addcmul_(magnitude, torch.tensor(kind.element * kind.u))
-    limit = classes.of(tail).add_(floor, alpha=SIGMAS[0])
+        spread = classes.spread(errors, kind.prior * kind.u if prior is None else min(prior, kind.ill))
+    floors = [
+        max(kind.row * kind.u * m + kind.smallest, a) for m, a in zip(classes.magnitude, spread.assumed, strict=True)
+    ]
+    tails = [min(max(g, SIGMAS[0] * s), SIGMAS[1] * s) for g, s in zip(spread.greatest, spread.sigma, strict=True)]
+    floor = classes.of(floors).add_(magnitude, alpha=kind.element * kind.u)
+    limit = classes.of(tails).add_(floor, alpha=SIGMAS[0])
     if error is not None:
         limit.add_(error)
-    spread = torch.maximum(classes.of(sigma), floor)
-    return Budget(limit.mul_(ALLOWANCE), spread, rms(floor.div_(spread)), relative)
+    sigma = torch.maximum(classes.of(spread.sigma), floor)
+    relative = 0.0 if error is None else classes.relative(error, kind)
+    elements = zip(spread.greatest, classes.magnitude, strict=True)
+    far = kind.apart * kind.u
+    apart = error is not None and (relative > far or any(g > 4 * far * m > 0 for g, m in elements))
+    return Budget(limit.mul_(ALLOWANCE), sigma, rms(floor.div_(sigma)), relative, apart)
 
 
 def relative_error(control: Tensor, error: Tensor) -> float:
@@ -155,62 +187,7 @@ def rms(x: Tensor) -> float:
     return greatest * float(torch.linalg.vector_norm(x / greatest)) / math.sqrt(x.numel())
 
 
-class _Classes:
-    """Elements grouped by magnitude: of their row, or their own where it stands out; a class is a factor of 16.
-
-    One class would let a masked logit of -1e9, or a massive activation, lend its error to every other element.
-    """
-
-    BASE = 4
-    """Binary exponents per class."""
-    LOW, HIGH = -8, 24
-    """Classes below and above the ordinary one; further out all is one class."""
-
-    def __init__(self, magnitude: Tensor, rows: int) -> None:
-        ordinary = _ordinary(magnitude)
-        key = _row_rms(magnitude.clamp(max=16 * ordinary), rows)
-        key = torch.maximum(key.repeat_interleave(magnitude.numel() // rows), magnitude)
-        exponent = torch.frexp(key / ordinary if ordinary else key).exponent
-        index = (exponent + self.BASE // 2).div_(self.BASE, rounding_mode="floor").clamp_(self.LOW, self.HIGH)
-        self._index = index.sub_(self.LOW).long()
-        self.count = torch.bincount(self._index, minlength=self.HIGH - self.LOW + 1).double()
-        self.magnitude = self._mean_square(key).sqrt()
-        """Per class: RMS of its magnitudes."""
-
-    def of(self, per_class: Tensor) -> Tensor:
-        """A number per class, spread to the elements."""
-        return per_class.index_select(0, self._index)
-
-    def spread(self, error: Tensor, prior: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Per class of the error: standard deviation, the part of it that is only assumed, greatest value.
-
-        A class of few elements knows its own error badly. The fullest class of a small leaf has at least its share of
-        the prior; any other small class at least what the nearest well-known one, scaled to its magnitude, has.
-        """
-        sigma = self._mean_square(error).sqrt()
-        assumed = torch.zeros_like(sigma)
-        greatest = torch.zeros_like(sigma).scatter_reduce_(0, self._index, error, "amax")
-        known = torch.nonzero(self.count >= min(POPULOUS, float(self.count.max()))).flatten().tolist()
-        for i in known:
-            if self.count[i] < POPULOUS:
-                share = PRIOR_WEIGHT / (float(self.count[i]) + PRIOR_WEIGHT)
-                assumed[i] = prior * float(self.magnitude[i]) * math.sqrt(share)
-        sigma = torch.maximum(sigma, assumed)
-        for i in torch.nonzero(self.count).flatten().tolist():
-            if i not in known:
-                below = [j for j in known if j < i]
-                lender = below[-1] if below else known[0]
-                factor = float(self.magnitude[i] / self.magnitude[lender]) if below else 1.0
-                sigma[i] = max(float(sigma[i]), factor * float(sigma[lender]))
-                assumed[i] = factor * float(assumed[lender])
-        return sigma, assumed, greatest
-
-    def _mean_square(self, x: Tensor) -> Tensor:
-        total = torch.bincount(self._index, weights=x * x, minlength=len(self.count))
-        return total / self.count.clamp(min=1)
-
-
-def _ordinary(magnitude: Tensor) -> float:
+def ordinary(magnitude: Tensor) -> float:
     """Median of the magnitudes that are not zero, from a sample of 16k."""
     step = magnitude.numel() // 16384 | 1  # odd, so as not to fall in step with rows
     sample = magnitude[::step]
@@ -218,7 +195,95 @@ def _ordinary(magnitude: Tensor) -> float:
     return float(sample.median()) if sample.numel() else float(magnitude.max())
 
 
-def _row_rms(magnitude: Tensor, rows: int) -> Tensor:
-    table = magnitude.view(rows, -1)
-    norm: Tensor = torch.linalg.vector_norm(table, dim=1)
-    return norm.div_(math.sqrt(table.shape[1]))
+@dataclass(frozen=True)
+class _Spread:
+    """Per class, of the errors."""
+
+    sigma: list[float]
+    """Standard deviation."""
+    assumed: list[float]
+    """The part of it that is only assumed."""
+    greatest: list[float]
+
+    def joined(self, other: _Spread) -> _Spread:
+        """The greater of each."""
+        both = [(self.sigma, other.sigma), (self.assumed, other.assumed), (self.greatest, other.greatest)]
+        return _Spread(*([max(pair) for pair in zip(*lists, strict=True)] for lists in both))
+
+
+class _Classes:
+    """Elements grouped by magnitude: of their row, or their own where it stands out; a class is a factor of 16.
+
+    One class would let a masked logit of -1e9, or a massive activation, lend its error to every other element.
+    """
+
+    LOW, HIGH = -8, 24
+    """Classes below and above the ordinary one; further out all is one class."""
+
+    def __init__(self, magnitude: Tensor, rows: int) -> None:
+        usual = ordinary(magnitude)
+        table = magnitude.clamp(max=16 * usual).view(rows, -1)
+        norm = torch.linalg.vector_norm(table, dim=1, keepdim=True).div_(math.sqrt(table.shape[1]))
+        key = torch.maximum(norm, magnitude.view(rows, -1)).view(-1)
+        # The exponent, read from the bits of a float: `frexp` takes eight times as long.
+        scaled = (key / usual if usual else key).clamp_(max=2.0**127).float()
+        exponent = scaled.view(torch.int32).bitwise_right_shift_(23).sub_(126)
+        self._index = exponent.add_(2).bitwise_right_shift_(2).clamp_(self.LOW, self.HIGH).sub_(self.LOW).long()
+        self.count = self._sum(torch.ones((), dtype=torch.float64).expand(magnitude.numel()))
+        self.magnitude = self._root_mean_square(key)
+        """Per class: RMS of its magnitudes."""
+
+    def of(self, per_class: list[float]) -> Tensor:
+        """A number per class, spread to the elements."""
+        return torch.tensor(per_class, dtype=torch.float64).index_select(0, self._index)
+
+    def relative(self, error: Tensor, kind: Rounding) -> float:
+        """RMS of the error, each element over the magnitude of its class."""
+        squares = self._sum(error * error)
+        parts = [s / max(m, kind.smallest) ** 2 for s, m in zip(squares, self.magnitude, strict=True)]
+        return math.sqrt(sum(parts) / error.numel())
+
+    def spread(self, errors: Sequence[Tensor], prior: float) -> _Spread:
+        """Per class of the errors: standard deviation, the part of it that is only assumed, greatest value.
+
+        A class of few elements knows its own error badly. The fullest class of a small leaf has at least its share of
+        the prior; any other small class at least what the nearest well-known one, scaled to its magnitude, has.
+        """
+        each = [self._tame(error) for error in errors]
+        sigma, greatest = ([max(of) for of in zip(*lists, strict=True)] for lists in zip(*each, strict=True))
+        assumed = [0.0] * len(sigma)
+        known = [i for i, n in enumerate(self.count) if n >= min(POPULOUS, max(self.count))]
+        for i in known:
+            if self.count[i] < POPULOUS:
+                share = PRIOR_WEIGHT / (self.count[i] + PRIOR_WEIGHT)
+                assumed[i] = prior * self.magnitude[i] * math.sqrt(share)
+                sigma[i] = max(sigma[i], assumed[i])
+        for i, n in enumerate(self.count):
+            if n and i not in known:
+                below = [j for j in known if j < i]
+                lender = below[-1] if below else known[0]
+                factor = self.magnitude[i] / self.magnitude[lender] if below else 1.0
+                sigma[i] = max(sigma[i], factor * sigma[lender])
+                assumed[i] = factor * assumed[lender]
+        return _Spread(sigma, assumed, greatest)
+
+    def _tame(self, error: Tensor) -> tuple[list[float], list[float]]:
+        """Per class: standard deviation without the wild errors, and the greatest error."""
+        sigma = self._root_mean_square(error)
+        zeros = torch.zeros(len(sigma), dtype=torch.float64)
+        greatest: list[float] = zeros.scatter_reduce_(0, self._index, error, "amax").tolist()
+        if any(g > WILD * s for g, s in zip(greatest, sigma, strict=True)):
+            bound = self.of([WILD * s for s in sigma])
+            sigma = self._root_mean_square(error.masked_fill(error > bound, 0.0))
+        return sigma, greatest
+
+    def _root_mean_square(self, x: Tensor) -> list[float]:
+        # Scaled by the greatest, as squares of what fp64 holds overflow.
+        greatest = float(x.max()) or 1.0
+        squares = self._sum((x / greatest).square_())
+        return [greatest * math.sqrt(s / n) if n else 0.0 for s, n in zip(squares, self.count, strict=True)]
+
+    def _sum(self, x: Tensor) -> list[float]:
+        total = torch.zeros(self.HIGH - self.LOW + 1, dtype=torch.float64)
+        found: list[float] = total.index_add_(0, self._index, x).tolist()
+        return found

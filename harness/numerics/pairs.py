@@ -6,12 +6,13 @@ The order within a pair is the order of judgement: type, shape, dtype, then the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from harness.numerics.movement import unseen
 from harness.records import Metrics, NumericClass, Status
 
 
@@ -28,11 +29,13 @@ class LeafVerdict:
     metrics: Metrics
     message: str = ""
     """What differs, without the path; empty for a pass."""
+    apart: bool = False
+    """Whether the reference stands apart from its fp64 control: another mask, or an error beyond its dtype's."""
 
 
 @dataclass(frozen=True)
 class Values:
-    """The three values of one leaf."""
+    """The values of one leaf: the device's, and what it is judged by."""
 
     path: str
     device: Any
@@ -41,6 +44,18 @@ class Values:
     """The fp64 value, or None where it could not be had."""
     prior: float | None = None
     """Relative error of the reference in the other leaves of the same output tree."""
+    tree_scale: float | None = None
+    """Greatest RMS of a leaf of the control's tree, where it was asked for."""
+    second: Any = None
+    """The second path's value, or None."""
+    jittered: tuple[Any, ...] = ()
+    """The values of runs whose roundings differ."""
+    lower: Any = None
+    """The value in the device's own, lower precision, or None."""
+    looked: bool = False
+    """Whether the row was looked at again, so that this is the last word."""
+    suspect: bool = False
+    """Whether that found an op of the reference at fault."""
 
 
 class Pair(ABC):
@@ -77,7 +92,9 @@ class Pair(ABC):
         """The verdict that type, shape or dtype differ."""
         return self.verdict(Status.CONTRACT, None, Metrics(leaf=self.values.path), message)
 
-    def verdict(self, status: Status, kind: NumericClass | None, metrics: Metrics, message: str = "") -> LeafVerdict:
+    def verdict(
+        self, status: Status, kind: NumericClass | None, metrics: Metrics, message: str = "", apart: bool = False
+    ) -> LeafVerdict:
         """A verdict on this leaf."""
         value = self.values.device
         tensor = isinstance(value, Tensor)
@@ -89,6 +106,7 @@ class Pair(ABC):
             numeric_class=kind,
             metrics=metrics,
             message=message,
+            apart=apart,
         )
 
 
@@ -117,15 +135,23 @@ class NumberPair(Pair):
         if any(isinstance(v, int) and abs(v) >= 2**63 for v in (self.values.device, self.values.reference)):
             return ObjectPair(self.values).values_impl()
         dtype = {float: torch.float32, complex: torch.complex64}.get(type(self.values.reference))
-        control = self.values.control
-        values = Values(
-            path=self.values.path,
-            device=torch.tensor(self.values.device, dtype=dtype),
-            reference=torch.tensor(self.values.reference, dtype=dtype),
-            control=torch.tensor(control) if isinstance(control, self.types) else None,
-            prior=self.values.prior,
-        )
-        return pair_for(values).compare()
+
+        def tensor(value: Any) -> Tensor | None:
+            return torch.tensor(value, dtype=dtype) if isinstance(value, self.types) else None
+
+        given = self.values
+        control = torch.tensor(given.control) if isinstance(given.control, self.types) else None
+        return pair_for(
+            replace(
+                given,
+                device=tensor(given.device),
+                reference=tensor(given.reference),
+                control=control,
+                second=tensor(given.second),
+                jittered=tuple(map(tensor, given.jittered)),
+                lower=tensor(given.lower),
+            )
+        ).compare()
 
 
 class TensorPair(Pair):
@@ -144,17 +170,17 @@ class TensorPair(Pair):
             return self.contract(f"has dtype {device.dtype}, expected {reference.dtype}")
         return None
 
-    def control(self) -> Tensor | None:
-        """The control, if it is a tensor of the same shape."""
-        control = self.values.control
-        usable = isinstance(control, Tensor) and control.shape == self.values.reference.shape
-        return dense(control) if usable else None
+    def usable(self, value: Any) -> Tensor | None:
+        """Another run's value, if it is a tensor of the same shape."""
+        same = isinstance(value, Tensor) and value.shape == self.values.reference.shape
+        return dense(value) if same else None
 
 
 class ExactPair(TensorPair):
-    """Integer and bool tensors: exactly equal.
+    """Integer and bool tensors: exactly equal, but for near ties (argmax, argsort, topk) that rounding decides.
 
-    Indices (argmax, argsort, topk) are compared as they are: a tie that rounding decides counts as divergent here.
+    An element at which the device differs passes if fp64, the second path or a jittered run takes the device's value;
+    it is ill-conditioned if those move it elsewhere, and divergent if nothing moves it.
     """
 
     @classmethod
@@ -164,27 +190,48 @@ class ExactPair(TensorPair):
 
     def values_impl(self) -> LeafVerdict:
         """Compares by `==`; the index is that of the first difference."""
-        device, reference = dense(self.values.device), dense(self.values.reference)
-        differs = (device != reference).flatten()
+        device, reference = dense(self.values.device).flatten(), dense(self.values.reference).flatten()
+        differs = device != reference
         over = int(differs.sum())
         if not over:
             metrics = Metrics(leaf=self.values.path, elements=differs.numel(), elements_over=0)
             return self.verdict(Status.PASS, NumericClass.IDENTICAL, metrics)
-        first = int(differs.int().argmax())
-        got, expected = device.flatten()[first].item(), reference.flatten()[first].item()
-        control = self.control()
+        control = self.usable(self.values.control)
+        runs = [
+            run.flatten() for run in map(self.usable, (self.values.second, *self.values.jittered)) if run is not None
+        ]
+        times, attained = torch.zeros_like(device, dtype=torch.int32), torch.zeros_like(differs)
+        for run in (*runs, *([] if control is None else [control.flatten()])):
+            times += run != reference
+            attained |= run == device
+        unmoved = differs & (times == 0)
+        status, kind, blamed = Status.DIVERGENT, NumericClass.DIVERGENT, differs
+        if self.values.jittered and int(unmoved.sum()) > unseen(times, len(runs)):
+            blamed = unmoved
+        elif self.values.jittered:
+            ill = bool((differs & ~attained).any())
+            status = Status.ILL_CONDITIONED if ill else Status.PASS
+            kind = NumericClass.ILL_CONDITIONED if ill else NumericClass.WITHIN_BUDGET
+            blamed = differs & ~attained if ill else differs
+        first, explained = int(blamed.int().argmax()), over - int(unmoved.sum()) if self.values.jittered else 0
+        got, expected = device[first].item(), reference[first].item()
         metrics = Metrics(
             leaf=self.values.path,
-            index=unravel(first, device.shape),
+            index=unravel(first, self.values.reference.shape),
             device_value=got,
             reference_value=expected,
             control_value=None if control is None else control.flatten()[first].item(),
-            elements_over=over,
+            elements_over=over - explained,
+            elements_explained=explained if self.values.jittered else None,
             elements=differs.numel(),
+            runs=1 + len(runs) if runs else None,
+            rule=None if status is Status.PASS else "element",
             max_abs=float((device.double() - reference.double()).abs().max()),
         )
         message = f"is {got}, expected {expected}; {over} of {differs.numel()} elements differ"
-        return self.verdict(Status.DIVERGENT, NumericClass.DIVERGENT, metrics, message)
+        if status is Status.ILL_CONDITIONED:
+            message += "; rounding alone moves them, no verdict is possible"
+        return self.verdict(status, kind, metrics, "" if status is Status.PASS else message)
 
 
 def pair_for(values: Values) -> Pair:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from harness.backends.tree import Leaf
-from harness.numerics.budget import POPULOUS, relative_error
+from harness.numerics.budget import POPULOUS, relative_error, rms
 from harness.numerics.floats import FloatPair, flat64
 from harness.numerics.pairs import LeafVerdict, Values, pair_for
 from harness.records import Metrics, NumericClass, Status
+
+Aliases = frozenset[tuple[str, int]]
+"""Pairs of an output's path and the number of the flat input whose memory it shares."""
 
 SEVERITY = (
     Status.PASS,
@@ -55,18 +59,24 @@ class Suspect:
 class References:
     """What the device is judged by; each an output tree as `harness.backends.tree.walk` gives it."""
 
-    reference: Sequence[Leaf]
+    reference: Sequence[Leaf] | Raised
     """CPU, in the row's dtype."""
     control: Sequence[Leaf] | None = None
     """The same in fp64; None if it could not be had."""
     second: Sequence[Leaf] | None = None
-    """The second path, in the reference's dtype; only had for a row that failed."""
+    """The second path, in the reference's dtype; only had for a row that needs a second look."""
     jittered: tuple[Sequence[Leaf], ...] = ()
-    """The reference run again with the result of every op rounded another way; only had for a row that failed."""
+    """The reference run again with the result of every op rounded another way; only had for such a row. A run of other
+    structure than the reference's, or that raised, is left out by whoever gathers them."""
     lower: Sequence[Leaf] | None = None
     """The CPU in the lower precision that the device computes in, where that is not the row's dtype."""
     suspect: Suspect | None = None
-    """What an audit of the reference found; only had for a row that failed or whose reference stands apart."""
+    """What an audit of the reference found; only had for such a row."""
+    looked: bool = False
+    """Whether the second look was taken: whoever gathers the three above sets it, also if the audit found nothing.
+    The verdict is then the last word, and what only a second look can tell is no longer in doubt."""
+    aliases: Aliases | None = None
+    """Which of the reference's outputs share memory with an input (`harness.numerics.inputs.aliases`), if known."""
 
 
 @dataclass(frozen=True)
@@ -74,49 +84,189 @@ class Verdict:
     """The judgement on an observation."""
 
     status: Status
-    """`pass`, `contract`, `non_finite`, `divergent`, `ill_conditioned` or `reference_suspect`."""
+    """`pass`, `contract`, `runtime_error`, `non_finite`, `divergent`, `ill_conditioned` or `reference_suspect`."""
     numeric_class: NumericClass | None
     """None where the values could not be compared."""
     metrics: Metrics
     message: str
-    """One line: what differs, where, and by how much in units of the budget. Empty for a pass."""
+    """One line: what differs, where, and by how much in units of the budget. Empty for a pass, but where both sides
+    reject."""
     leaves: tuple[LeafVerdict, ...]
+    op: str | None = None
+    """The reference's op at fault, of `reference_suspect`."""
+
+    @property
+    def apart(self) -> bool:
+        """Whether the reference stands apart from its fp64 control by more than its dtype explains."""
+        return any(leaf.apart for leaf in self.leaves)
+
+    @property
+    def needs_second_look(self) -> bool:
+        """Whether more of the reference must be known before this is said: of failing values, and of a pass by a
+        reference that stands apart. Of a verdict that is itself the second look, ask no more."""
+        return self.apart or self.status in _DOUBTFUL
 
 
-def judge(device: Sequence[Leaf], references: References) -> Verdict:
+_DOUBTFUL = (Status.DIVERGENT, Status.NON_FINITE, Status.REFERENCE_SUSPECT, Status.ILL_CONDITIONED)
+_FAILING = (Status.DIVERGENT, Status.NON_FINITE)
+
+
+def judge(device: Sequence[Leaf] | Raised, references: References, aliases: Aliases | None = None) -> Verdict:
     """The verdict on the device's outputs. Whether the device executed anything is asked elsewhere, before this.
 
-    Where the device fails and there is a second path, the reference is tried too: if the second path and the device
-    agree with fp64 (or, without it, with each other) and the reference does not, the finding is about the reference.
+    The first look takes the reference and its control. If it says so (`Verdict.needs_second_look`) the row is judged
+    again beside the second path, jittered runs and an audit of the reference: if the references disagree the finding is
+    about the reference, what rounding alone moves as far is no fault, and the rest is the device's.
+
+    Args:
+        device: its outputs, or what it raised.
+        references: what it is judged by.
+        aliases: which of its outputs share memory with an input, if known; must then be as on the reference.
 
     >>> import torch
     >>> right, wrong = [Leaf("", torch.ones(9))], [Leaf("", torch.ones(9) * 1.01)]
     >>> judge(right, References(right)).status, judge(wrong, References(right)).status
     (<Status.PASS: 'pass'>, <Status.DIVERGENT: 'divergent'>)
     """
-    found = _judge(device, references.reference, references.control)
-    if references.second is None or found.status not in (Status.DIVERGENT, Status.NON_FINITE):
+    if isinstance(device, Raised) or isinstance(references.reference, Raised):
+        return _rejection(device, references)
+    first = _judge(device, references.reference, references.control, references)
+    expected = references.aliases
+    if aliases is not None and expected is not None and aliases != expected and first.status is not Status.CONTRACT:
+        return _alone(Status.CONTRACT, _other_aliases(aliases, expected))
+    if not (references.looked or references.second or references.jittered or references.suspect):
+        return first
+    return _second_look(device, references, first)
+
+
+def _second_look(device: Sequence[Leaf], references: References, first: Verdict) -> Verdict:
+    """The last word, from all that is known of the reference."""
+    assert not isinstance(references.reference, Raised)
+    found = _judge(device, references.reference, references.control, references, looked=True)
+    if references.suspect is not None:
+        found = _blamed(found, references.suspect, first)
+    if found.status is Status.REFERENCE_SUSPECT or references.second is None:
         return found
-    by_second = _judge(device, references.second, references.control)
-    reference_by_second = _judge(references.reference, references.second, references.control)
-    if by_second.status.is_pass and reference_by_second.status in (Status.DIVERGENT, Status.NON_FINITE):
-        message = f"the reference stands alone, device and second path agree: {found.message}"
-        return replace(found, status=Status.REFERENCE_SUSPECT, message=message)
-    return found
+    if not first.needs_second_look or first.status is Status.ILL_CONDITIONED:
+        return found
+    shifted = tuple(_shifted(run, references.reference, references.second) for run in references.jittered)
+    by_second = replace(references, jittered=shifted, second=None)
+    reference = _judge(references.reference, references.second, references.control, by_second, looked=True)
+    if reference.status not in _FAILING:
+        return found
+    if _judge(device, references.second, references.control, by_second, looked=True).status.is_pass:
+        message = f"the reference stands alone, device and second path agree: {first.message or reference.message}"
+    elif first.status not in _FAILING:
+        message = f"the references disagree, and the device is with the first: {first.message or reference.message}"
+    else:
+        return found
+    return replace(found, status=Status.REFERENCE_SUSPECT, message=message)
 
 
-def _judge(device: Sequence[Leaf], reference: Sequence[Leaf], control: Sequence[Leaf] | None) -> Verdict:
+def _blamed(found: Verdict, suspect: Suspect, first: Verdict) -> Verdict:
+    """The verdict with every leaf put down to the suspect that fails, or on which the reference stands apart."""
+    doubtful = {leaf.path for leaf in first.leaves if leaf.apart or leaf.status in _DOUBTFUL}
+    leaves = tuple(
+        replace(leaf, status=Status.REFERENCE_SUSPECT, message=f"{leaf.message or _values(leaf)}; {suspect.message}")
+        if leaf.path in doubtful and leaf.status is not Status.CONTRACT
+        else leaf
+        for leaf in found.leaves
+    )
+    if not doubtful:
+        return found
+    blamed = _combined(leaves)
+    return replace(blamed, op=suspect.op) if blamed.status is Status.REFERENCE_SUSPECT else blamed
+
+
+def _values(leaf: LeafVerdict) -> str:
+    metrics = leaf.metrics
+    return f"is {metrics.device_value}, reference {metrics.reference_value}, fp64 {metrics.control_value}"
+
+
+def _shifted(run: Sequence[Leaf], reference: Sequence[Leaf], second: Sequence[Leaf]) -> tuple[Leaf, ...]:
+    """The second path moved as the run moves from the reference."""
+    moved, base = ({leaf.path: leaf.value for leaf in leaves} for leaves in (run, reference))
+    return tuple(Leaf(leaf.path, _moved(leaf.value, moved.get(leaf.path), base.get(leaf.path))) for leaf in second)
+
+
+def _moved(value: Any, run: Any, reference: Any) -> Any:
+    tensors = [v for v in (value, run, reference) if isinstance(v, torch.Tensor)]
+    if len(tensors) < 3 or len({t.shape for t in tensors}) > 1 or not value.is_floating_point():
+        return run
+    difference = run.double() - reference.double()
+    return (value.double() + torch.where(difference.isfinite(), difference, 0.0)).to(value.dtype)
+
+
+def _rejection(device: Sequence[Leaf] | Raised, references: References) -> Verdict:
+    """The verdict where a side raises: both must."""
+    reference = references.reference
+    if isinstance(device, Raised) and isinstance(reference, Raised):
+        return _alone(Status.PASS, f"both reject: {device.message}; reference: {reference.message}")
+    if isinstance(device, Raised):
+        return _alone(Status.RUNTIME_ERROR, f"rejects what the reference accepts: {device.message}")
+    assert isinstance(reference, Raised)
+    if references.control is not None:
+        return _alone(Status.REFERENCE_SUSPECT, f"the reference alone rejects, fp64 does not: {reference.message}")
+    return _alone(Status.CONTRACT, f"accepts what the reference rejects: {reference.message}")
+
+
+def _alone(status: Status, message: str) -> Verdict:
+    return Verdict(status, None, Metrics(), message, ())
+
+
+def _other_aliases(device: Aliases, reference: Aliases) -> str:
+    """What differs between two sets of outputs that share memory with inputs."""
+    sides = (("shares no memory with", reference - device), ("shares memory with", device - reference))
+    parts = [f"{name_of(path)} {verb} input {i}" for verb, pairs in sides for path, i in sorted(pairs)[:3]]
+    return f"outputs alias other inputs than the reference's: {'; '.join(parts)}"
+
+
+def _judge(
+    device: Sequence[Leaf],
+    reference: Sequence[Leaf],
+    control: Sequence[Leaf] | None,
+    references: References,
+    looked: bool = False,
+) -> Verdict:
     broken = _structure(device, reference)
     if broken:
-        return Verdict(Status.CONTRACT, None, Metrics(), broken, ())
-    truth = {leaf.path: leaf.value for leaf in control or ()}
-    got = {leaf.path: leaf.value for leaf in device}
-    prior = _prior(reference, truth)
+        return _alone(Status.CONTRACT, broken)
+
+    def by_path(leaves: Sequence[Leaf] | None) -> dict[str, Any]:
+        return {leaf.path: leaf.value for leaf in leaves or ()}
+
+    got, truth, lower = by_path(device), by_path(control), by_path(references.lower)
+    second = by_path(references.second if looked else None)
+    jittered = [by_path(run) for run in references.jittered] if looked else []
+    prior, scale = _prior(reference, truth), _scale(truth)
     leaves = tuple(
-        pair_for(Values(leaf.path, got[leaf.path], leaf.value, truth.get(leaf.path), prior)).compare()
+        pair_for(
+            Values(
+                path=leaf.path,
+                device=got[leaf.path],
+                reference=leaf.value,
+                control=truth.get(leaf.path),
+                prior=prior,
+                tree_scale=scale,
+                second=second.get(leaf.path),
+                jittered=tuple(run[leaf.path] for run in jittered if leaf.path in run),
+                lower=lower.get(leaf.path),
+                looked=looked,
+                suspect=references.suspect is not None,
+            )
+        ).compare()
         for leaf in reference
     )
     return _combined(leaves)
+
+
+def _scale(truth: Mapping[str, Any]) -> float | None:
+    """Greatest RMS of a leaf, where there are several; what is far below it may be a sum that cancels."""
+    if len(truth) < 2:
+        return None
+    floats = [flat64(value) for value in truth.values() if FloatPair.supports(value)]
+    scales = [scale for scale in map(rms, floats) if scale < torch.inf]
+    return max(scales, default=None) if len(scales) > 1 else None
 
 
 def _structure(device: Sequence[Leaf], reference: Sequence[Leaf]) -> str:
@@ -167,10 +317,12 @@ def _combined(leaves: tuple[LeafVerdict, ...]) -> Verdict:
     worst = max(leaves, key=lambda leaf: (SEVERITY.index(leaf.status), *_badness(leaf.metrics)))
     classes = [leaf.numeric_class for leaf in leaves if leaf.numeric_class is not None]
     cosines = [leaf.metrics.cosine for leaf in leaves if leaf.metrics.cosine is not None]
+    explained = [n for leaf in leaves if (n := leaf.metrics.elements_explained) is not None]
     metrics = worst.metrics.model_copy(
         update={
             "elements": sum(leaf.metrics.elements or 0 for leaf in leaves),
             "elements_over": sum(leaf.metrics.elements_over or 0 for leaf in leaves),
+            "elements_explained": sum(explained) if explained else None,
             "cosine": min(cosines, default=None),
         }
     )
@@ -184,7 +336,8 @@ def _combined(leaves: tuple[LeafVerdict, ...]) -> Verdict:
 
 
 def _badness(metrics: Metrics) -> tuple[float, float]:
-    return metrics.worst_in_budgets or 0.0, metrics.rms_ratio or 0.0
+    shared = max(metrics.row_in_limits or 0.0, metrics.systematic_in_limits or 0.0)
+    return max(metrics.worst_in_budgets or 0.0, shared), metrics.rms_ratio or 0.0
 
 
 def _at(leaf: LeafVerdict) -> str:

@@ -115,10 +115,13 @@ def test_cosine_is_blind_where_the_verdict_is_not(reference: Tensor, control: Te
     assert found.status is Status.DIVERGENT
 
 
-def test_a_reference_that_is_exact_leaves_room_for_some_ulp_and_no_more(inputs: Tensor) -> None:
+def test_a_reference_that_is_exact_leaves_room_for_the_last_place_and_no_more(inputs: Tensor) -> None:
     table = inputs[:1024]  # an embedding look-up: no rounding at all
-    ulps = table.abs() * torch.finfo(torch.float32).eps
-    assert verdict(table + 2 * ulps, table, table.double()).status is Status.PASS
+    alternating = torch.ones_like(table).index_fill_(1, torch.arange(0, 64, 2), -1)
+    last_place = table.abs().frexp().exponent.sub(24).float().exp2() * alternating
+    assert verdict(table + last_place, table, table.double()).status is Status.PASS
+    assert verdict(table + 3 * last_place, table, table.double()).status is Status.DIVERGENT
+    assert verdict(table + last_place.abs(), table, table.double()).metrics.rule == "systematic"
     assert verdict(table.half().float(), table, table.double()).status is Status.DIVERGENT
     assert verdict(put(table, (3, 3), 0.0), table, table.double()).status is Status.DIVERGENT
 

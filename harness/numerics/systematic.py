@@ -1,0 +1,135 @@
+"""Errors that all elements share: each row's RMS, and how far the errors follow a pattern, scale or offset.
+
+A factor of 1.01 in bf16 moves no element beyond its budget, as the rounding of one element is as large; but rounding
+has no common sign, so that over n elements it averages out as 1/sqrt(n), and what is common stands out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harness.numerics.budget import Rounding
+
+LENGTH = 32
+"""Elements that a row has at least: dims are merged from the last until it has (a row of an image becomes a plane)."""
+ROW_RMS = 4.0
+"""Greatest RMS of a row's errors, in those of the reference's worst row."""
+WORST_ROW = 3.0
+"""The reference's worst row counts for at most so many standard deviations: one lost row is no excuse for others."""
+Z_ROW, Z_LEAF = 5.0, 4.0
+"""Standard deviations of the projection that pass, of one row among many and of the leaf."""
+SHARED = 0.05
+"""Share of the errors' RMS that follows a pattern by chance at least: roundings upstream are shared by elements."""
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Errors of one run, in standard deviations: per row their RMS, and what of it follows a pattern of RMS 1."""
+
+    rms: Tensor
+    scale: Tensor
+    """Along the fp64 values: what a common factor gives."""
+    offset: Tensor
+    """Along ones: what a common summand gives."""
+    leaf_scale: float
+    leaf_offset: float
+
+
+class Rows:
+    """The rows of a leaf, and the projections of errors onto them."""
+
+    def __init__(self, truth: Tensor, sigma: Tensor, length: int) -> None:
+        self._sigma = sigma
+        self._length = length
+        self._truth = (truth / sigma).view(-1, length)
+        norms = torch.linalg.vector_norm(self._truth, dim=1)
+        self._norm = norms.clamp(min=1e-300)
+        self.signal = norms / math.sqrt(length)
+        """RMS of a row's values, in standard deviations of the error."""
+        self.leaf_signal = float(torch.linalg.vector_norm(norms)) / math.sqrt(truth.numel())
+
+    def project(self, error: Tensor) -> Projections:
+        """The projections of signed errors."""
+        table = (error / self._sigma).view(-1, self._length)
+        along = torch.linalg.vecdot(table, self._truth)
+        offset = table.mean(1)
+        root = math.sqrt(self._length)
+        scale = along / self._norm / root
+        whole = self.leaf_signal * table.numel()
+        return Projections(
+            rms=torch.linalg.vector_norm(table, dim=1) / root,
+            scale=scale,
+            offset=offset,
+            leaf_scale=float(along.sum()) / whole if whole else 0.0,
+            leaf_offset=float(offset.mean()),
+        )
+
+
+@dataclass(frozen=True)
+class Systematic:
+    """The device's shared errors, each in units of what passes: above 1 is out of budget."""
+
+    row: int
+    """Number of the row that is worst."""
+    row_rms: float
+    row_scale: float
+    row_offset: float
+    leaf_scale: float
+    leaf_offset: float
+
+
+def systematic(rows: Rows, device: Projections, runs: Sequence[Projections], kind: Rounding) -> Systematic:
+    """How far the device's errors are shared, beyond what the reference's (`runs[0]`) and other runs' are.
+
+    A least-squares slope of the errors on the values (scale) and their mean (offset), each weighted by the budget's
+    standard deviation sigma. In those units white errors give 1/sqrt(n), errors that elements share more. What passes
+    is the root of the sum of squares of a rounded factor, `Rounding.common` units roundoff, and of Z times the RMS
+    that the runs show over their rows. The device may take either side for the truth, fp64 or the reference.
+    Source: regression of measured on true values, as in the calibration of instruments (ISO 11095); that rounding
+    errors behave as independent ones of mean zero is Higham, Accuracy and Stability, 2.8.
+    """
+    length = rows._length
+    count = len(device.rms)
+    reference = runs[0]
+    tail = min(max(float(reference.rms.max()), 1.0), WORST_ROW)
+    row_rms = device.rms / (ROW_RMS * torch.maximum(reference.rms, torch.tensor(tail, dtype=torch.float64)))
+    common = kind.common * kind.u
+    found = {}
+    for name in ("scale", "offset"):
+        ours, theirs = getattr(device, name), getattr(reference, name)
+        shown = max(math.sqrt(float(getattr(run, name).square().mean())) for run in runs)
+        noise = Z_ROW * max(1 / math.sqrt(length), shown)
+        limit = torch.sqrt((common * rows.signal).square() + noise**2) + theirs.abs()
+        found[name] = torch.minimum(ours.abs(), (ours - theirs).abs()) / limit
+        ours, theirs = getattr(device, f"leaf_{name}"), getattr(reference, f"leaf_{name}")
+        shown = max(shown / math.sqrt(count), *(abs(getattr(run, f"leaf_{name}")) for run in runs), SHARED)
+        limit = math.hypot(common * rows.leaf_signal, Z_LEAF * max(1 / math.sqrt(length * count), shown))
+        found[f"leaf_{name}"] = min(abs(ours), abs(ours - theirs)) / limit
+    by_row = torch.stack([row_rms, found["scale"], found["offset"]]).amax(0)
+    return Systematic(
+        row=int(by_row.argmax()),
+        row_rms=float(row_rms.max()),
+        row_scale=float(found["scale"].max()),
+        row_offset=float(found["offset"].max()),
+        leaf_scale=float(found["leaf_scale"]),
+        leaf_offset=float(found["leaf_offset"]),
+    )
+
+
+def row_length(shape: Sequence[int], parts: int = 1) -> int:
+    """Elements in a row of a tensor of that shape, each of so many parts.
+
+    >>> row_length((8, 1000)), row_length((2, 64, 7, 7))
+    (1000, 49)
+    """
+    length = parts
+    for size in reversed(shape):
+        length *= size
+        if length >= LENGTH:
+            break
+    return length
