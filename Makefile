@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine: `make sweep` and `make test`.
 PYTHON ?= python3
 VENV   ?= .venv
-EXTRAS ?= tpu,dev
+EXTRAS ?= tpu,openvino,onnx,dev
 BIN    := $(VENV)/bin
 
 .PHONY: setup sweep test test-slow bench lint clean screenshot
