@@ -45,6 +45,8 @@ class Draw:
             return torch.linspace(self.low, self.high, self.shape[0])
         if self.kind == "halves":  # ties for what rounds, sorts and searches
             return torch.randint(-8, 9, self.shape, generator=generator) / 2
+        if self.kind == "columns":  # logits that favour the last classes
+            return torch.randn(self.shape, generator=generator) + torch.arange(self.shape[-1])
         if self.kind == "definite":
             root = torch.randn(self.shape, generator=generator)
             return root @ root.mT + self.shape[-1] * torch.eye(self.shape[-1])
@@ -82,7 +84,7 @@ def steps(count: int, low: float = -2.0, high: float = 2.0) -> Draw:
 
 
 def kind(name: str, *shape: int) -> Draw:
-    """`signs`, `halves`, `definite`, `dominant` or `special` (NaN, inf, -inf among N(0, 1))."""
+    """`signs`, `halves`, `columns`, `definite`, `dominant` or `special` (NaN, inf, -inf among N(0, 1))."""
     return Draw(name, shape)
 
 

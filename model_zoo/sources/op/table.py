@@ -57,7 +57,7 @@ _IMAGE = {"input": normal(2, 4, 11, 9)}
 
 _ACTIVATIONS = [
     _f("softplus", _X, {"beta": 2.0, "threshold": 0.5}),
-    _f("gelu", _X, {"approximate": "tanh"}),
+    _f("gelu", {"input": uniform(8, 16, low=-4.0, high=2.0)}, {"approximate": "tanh"}),
     _f("leaky_relu", _X, {"negative_slope": 0.3}),
     _f("elu", _X, {"alpha": 2.0}),
     _f("celu", _X, {"alpha": 2.0}),
@@ -159,7 +159,7 @@ _NORMALISATION = [
     ),
 ]
 
-_CLASSES = {"input": normal(64, 6), "target": integers(64, high=6).held}
+_CLASSES = {"input": kind("columns", 64, 6), "target": integers(64, low=3, high=6).held}
 _LOGITS = {"input": normal(8, 16), "target": uniform(8, 16).held}
 _TRIPLE = {"anchor": normal(8, 16), "positive": normal(8, 16), "negative": normal(8, 16)}
 
@@ -168,15 +168,13 @@ _LOSSES = [
     _loss("l1_loss", {}),
     _loss("smooth_l1_loss", {"beta": 0.3}),
     _loss("huber_loss", {"delta": 0.3}),
-    *(
-        _loss(
-            "cross_entropy",
-            {"label_smoothing": 0.2, "ignore_index": 3, "weight": uniform(6)},
-            _CLASSES,
-            call={"reduction": reduction},
-            variant=reduction.replace("mean", ""),
-        )
-        for reduction in ("mean", "none")
+    _loss("cross_entropy", {"label_smoothing": 0.2, "ignore_index": 3}, _CLASSES),
+    _loss(
+        "cross_entropy",
+        {"label_smoothing": 0.2, "ignore_index": 3, "weight": uniform(6)},
+        _CLASSES,
+        call={"reduction": "none"},
+        variant="none",
     ),
     _loss(
         "cross_entropy",
@@ -184,7 +182,7 @@ _LOSSES = [
         {"input": normal(8, 6), "target": uniform(8, 6).held},
         variant="probabilities",
     ),
-    _loss("nll_loss", {"ignore_index": 3, "weight": uniform(6)}, _CLASSES),
+    _loss("nll_loss", {"ignore_index": 3, "weight": uniform(6)}, _CLASSES, call={"reduction": "none"}),
     _loss("binary_cross_entropy", {"weight": uniform(16)}, {"input": uniform(8, 16).held, "target": uniform(8, 16)}),
     _loss("binary_cross_entropy_with_logits", {"pos_weight": uniform(16), "weight": uniform(16)}, _LOGITS),
     _loss("kl_div", {"log_target": True}, _LOGITS),
@@ -200,7 +198,7 @@ _LOSSES = [
     _loss(
         "gaussian_nll_loss",
         {"full": True, "eps": 0.5},
-        {"input": normal(8, 16), "target": normal(8, 16).held, "var": uniform(8, 16).held},
+        call={"var": 0.1},
     ),
     _loss("hinge_embedding_loss", {"margin": 2.0}, {"input": normal(8, 16), "target": kind("signs", 8, 16).held}),
     _loss(
@@ -217,12 +215,6 @@ _LOSSES = [
     _loss("multi_margin_loss", {"p": 2, "margin": 2.0, "weight": uniform(6)}, _CLASSES),
     _loss("multilabel_soft_margin_loss", {"weight": uniform(16)}, _LOGITS),
     _loss("triplet_margin_loss", {"margin": 3.0, "p": 1.0, "swap": True}, _TRIPLE),
-    _loss(
-        "ctc_loss",
-        {"blank": 5},
-        {"log_probs": normal(12, 2, 6), "targets": integers(2, 4, low=1).held},
-        call={"input_lengths": (12, 11), "target_lengths": (4, 3)},
-    ),
     _f("cosine_similarity", {"x1": normal(8, 16), "x2": normal(8, 16)}, {"dim": 0, "eps": 30.0}),
     _f("pairwise_distance", {"x1": normal(8, 16), "x2": normal(8, 16)}, {"p": 1.0, "eps": 0.5, "keepdim": True}),
     _f("pdist", _X, {"p": 1.0}),
@@ -305,7 +297,7 @@ _VISION_AND_ATTENTION = [
     *(
         _f(
             "embedding_bag",
-            {"input": integers(6, 5, high=10), "weight": normal(10, 6).held},
+            {"input": integers(8, 8), "weight": normal(5, 6).held},
             {"mode": "max" if mode == "mean" else "mean", "padding_idx": 3},
             call={"mode": mode},
             variant=mode,
@@ -378,7 +370,7 @@ _REDUCTIONS = [
     Op("norm", _CUBE, {**_DIM, "p": 1.0}, {"p": 2.0, **_ROWS}),
     Op("linalg.vector_norm", _CUBE, {**_DIM, "ord": 1.0}, _ROWS, "dim"),
     Op("linalg.vector_norm", {"x": normal(8, 16)}, {"ord": 0.0}, {"ord": float("inf")}),
-    Op("linalg.matrix_norm", {"input": normal(4, 6)}, {"ord": 1}),
+    Op("linalg.matrix_norm", {"input": normal(4, 12)}, {"ord": float("inf")}),
     Op("linalg.matrix_norm", {"input": normal(4, 6)}, {"ord": 2}, {"ord": "nuc"}, "nuclear"),
     Op("dist", _PAIR, {"p": 1.0}),
     Op("renorm", _X, {"p": 1.0, "dim": 1, "maxnorm": 0.5}, {"p": 2.0, "dim": 0, "maxnorm": 1.0}),
@@ -391,7 +383,6 @@ _REDUCTIONS = [
     Op("sort", _X, {"descending": True, "dim": 0}),
     Op("sort", _HALVES, {"descending": True}, {"stable": True}, "stable"),
     Op("argsort", _X, {"descending": True, "dim": 0}),
-    Op("cov", _X, {"correction": 0}),
     Op("histc", {"input": normal(64)}, {"bins": 9, "min": -1.0, "max": 1.0}, {"bins": 5, "min": -3.0, "max": 3.0}),
     *(Op(name, _X, {"dim": 0}, _ROWS) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")),
     Op("trapezoid", {"y": normal(8, 16)}, {"dx": 0.5, "dim": 0}),
@@ -422,7 +413,7 @@ _SHAPE = [
     Op("cat", {"tensors": [normal(4, 4), normal(4, 4)]}, {"dim": 1}),
     Op("stack", {"tensors": [normal(4, 4), normal(4, 4)]}, {"dim": 1}),
     Op("chunk", _X, {"dim": 1}, {"chunks": 2}),
-    Op("split", {"tensor": normal(8, 16)}, {"dim": 1}, {"split_size_or_sections": 8}, "halves"),
+    Op("split", {"tensor": normal(8, 8)}, {"dim": 1}, {"split_size_or_sections": 4}),
     Op("cross", {"input": normal(3, 4, 3), "other": normal(3, 4, 3)}, {"dim": 0}, {"dim": -1}),
     Op("tensordot", {"a": normal(4, 4, 4), "b": normal(4, 4, 4)}, {"dims": 2}, {"dims": 1}),
     Op("vander", {"x": normal(6)}, {"N": 4, "increasing": True}),

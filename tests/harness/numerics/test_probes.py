@@ -25,7 +25,7 @@ def test_a_wrong_output_that_moves_is_not() -> None:
     assert ignored_message("op:softplus(beta=2.0)", probe(PLAIN, SHARP * 3), probe(PLAIN, SHARP)) == ""
 
 
-@pytest.mark.parametrize("after", [PLAIN, PLAIN * (1 + 1e-7)])
+@pytest.mark.parametrize("after", [PLAIN, PLAIN * (1 + 1e-7), PLAIN * 1.01])
 def test_nothing_is_ignored_where_the_reference_does_not_move(after: torch.Tensor) -> None:
     assert not ignored_argument(probe(PLAIN, PLAIN), probe(PLAIN, after))
 
@@ -45,9 +45,11 @@ def test_one_output_of_two_that_moves_is_enough() -> None:
         (torch.tensor([torch.inf, 1.0]), torch.tensor([-torch.inf, 1.0])),
         (torch.tensor([True, False]), torch.tensor([True, True])),
         (torch.tensor([1j, 2.0]), torch.tensor([1j, 3.0])),
+        (torch.tensor([1.0, 3e38]), torch.tensor([2.0, 3e38])),  # beside a value of another magnitude
+        ([torch.ones(4)], [torch.ones(2), torch.ones(2)]),  # another number of outputs
     ],
 )
-def test_any_kind_of_move_counts(default: torch.Tensor, changed: torch.Tensor) -> None:
+def test_any_kind_of_move_counts(default: object, changed: object) -> None:
     assert ignored_argument(probe(default, default), probe(default, changed))
     assert not ignored_argument(probe(default, changed), probe(default, changed))
 
