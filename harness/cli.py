@@ -149,6 +149,24 @@ def report(
     print_summary(_console(), loaded.info, rows, causes, page)
 
 
+@app.command(epilog="Example: calipers selftest --quick")
+def selftest(
+    quick: Annotated[bool, typer.Option("--quick", help="A sample of the models and ops.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Plant faults in the reference on purpose, and see whether the verdict finds each; exit 1 if one survives."""
+    from harness.faulty.table import SelftestProgress, print_score
+    from harness.selftest import selftest as run_selftest
+
+    with SelftestProgress(_console(stderr=True)) as progress:
+        found = run_selftest(quick, progress.model)
+    if as_json:
+        typer.echo(json.dumps(found.as_json(), indent=1))
+    else:
+        print_score(_console(), found)
+    raise Exit(int(not found.ok))
+
+
 @zoo.command("list", epilog="Example: calipers zoo list 'timm:resnet*'")
 def zoo_list(
     pattern: Annotated[str | None, typer.Argument(help="An id or glob; by default all sources.")] = None,

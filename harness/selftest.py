@@ -24,6 +24,7 @@ from harness.faulty.backend import NONE, Faulty
 from harness.faulty.floor import Movement, movement
 from harness.faulty.recipe import Kind, Recipe
 from harness.faulty.recipes import RECIPES
+from harness.faulty.score import Planted, Score
 from harness.faulty.subjects import MODELS, ONLY, single_ops
 from harness.numerics import References, judge
 from harness.records import RowKey, Status
@@ -39,91 +40,7 @@ _WITHOUT_A_TRACE = frozenset(
 """Recipes that leave the outputs for the first inputs as they should be."""
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A fault, and what the judge said."""
-
-    recipe: str
-    kind: str
-    """One of `Kind`; `none` for a run without a fault."""
-    model: str
-    family: str
-    ops: tuple[str, ...]
-    """Overloads that had the fault; empty if the device as a whole had it."""
-    status: Status
-    right: bool
-    """Whether the status names the fault."""
-    movement: float | None
-    """How far the outputs moved from those without the fault, in units of the floor; None where that has no number."""
-    message: str
-
-    @property
-    def is_caught(self) -> bool:
-        """Whether the row would have been anything but a pass."""
-        return self.status is not Status.PASS
-
-    @property
-    def is_under_floor(self) -> bool:
-        """Whether it passed and moved the outputs by no more than the floor."""
-        return not self.is_caught and self.movement is not None and self.movement <= 1
-
-
-@dataclass(frozen=True)
-class Selftest:
-    """All faults that were planted, and the runs without one."""
-
-    planted: tuple[Planted, ...]
-    honest: tuple[Planted, ...]
-
-    @property
-    def visible(self) -> tuple[Planted, ...]:
-        """The faults that a judge can see."""
-        return tuple(p for p in self.planted if not p.is_under_floor)
-
-    @property
-    def survivors(self) -> tuple[Planted, ...]:
-        """Visible faults that passed."""
-        return tuple(p for p in self.visible if not p.is_caught)
-
-    @property
-    def misnamed(self) -> tuple[Planted, ...]:
-        """Faults that were caught under a status that does not name them."""
-        return tuple(p for p in self.visible if p.is_caught and not p.right)
-
-    @property
-    def false_alarms(self) -> tuple[Planted, ...]:
-        """Runs without a fault that did not pass."""
-        return tuple(p for p in self.honest if not p.status.is_pass)
-
-    @property
-    def caught_share(self) -> float:
-        """Share of the visible faults that were caught."""
-        return 1 - len(self.survivors) / max(1, len(self.visible))
-
-    @property
-    def right_share(self) -> float:
-        """Share of the visible faults whose status names them."""
-        return sum(p.right for p in self.visible) / max(1, len(self.visible))
-
-    @property
-    def ops(self) -> frozenset[str]:
-        """Overloads that a visible fault was planted in."""
-        return frozenset(op for p in self.visible for op in p.ops)
-
-    @property
-    def architectures(self) -> frozenset[str]:
-        """Families of real models that a visible fault was planted in."""
-        return frozenset(p.family for p in self.visible if not p.model.startswith("python:"))
-
-    @property
-    def ok(self) -> bool:
-        """Whether enough was caught, under the right status, without a false alarm."""
-        return self.caught_share >= 0.99 and self.right_share >= 0.97 and not self.false_alarms
-
-
-def selftest(
-    quick: bool = False, listener: Callable[[str, int, int], None] = lambda model, done, all_: None
-) -> Selftest:
+def selftest(quick: bool = False, listener: Callable[[str, int, int], None] = lambda model, done, all_: None) -> Score:
     """Plants the faults and judges them, one model per core at a time; `listener` hears of each model that is done.
 
     `quick` takes every sixth real model and every fourth single op, and stays in this process but for the deaths.
@@ -134,9 +51,10 @@ def selftest(
         found += planted
         listener(model, done, len(models))
     found += deaths()
-    return Selftest(
+    return Score(
         planted=tuple(p for p in found if p.kind != NONE),
         honest=tuple(p for p in found if p.kind == NONE),
+        quick=quick,
     )
 
 
@@ -157,7 +75,7 @@ def examine(model: str, wanted: int | None = None) -> list[Planted]:
 
 
 def deaths(
-    model: str = "python:harness.faulty.subjects:linear", seconds: float = 10, memory_gib: float = 4
+    model: str = "python:harness.faulty.subjects:linear", seconds: float = 30, memory_gib: float = 4
 ) -> list[Planted]:
     """The faults that a process does not survive, and two that the driver must see, through a real sweep."""
     from harness.sweep.config import BackendChoice, Limits, Models, SweepConfig
@@ -225,7 +143,8 @@ class _Subject:
     """A model with its references and what the device without a fault gives."""
 
     built: BuiltModel
-    references: References
+    reference: Sequence[Leaf]
+    control: Sequence[Leaf] | None
     op_counts: dict[str, int]
     honest: Sequence[Leaf] = ()
 
@@ -238,7 +157,7 @@ class _Subject:
             control = run_control(built)
         except ControlUnavailable:
             control = None
-        return cls(built, References(run.leaves, control), run.op_counts)
+        return cls(built, run.leaves, control, run.op_counts)
 
     def judged(self, recipe: Recipe | None) -> Planted | None:
         """The verdict on the device with this fault; None if the fault has no effect here."""
@@ -255,7 +174,7 @@ class _Subject:
         else:
             if recipe is None:
                 self.honest = seen.leaves
-            moved = movement(seen.leaves, self.honest, self.references)
+            moved = movement(seen.leaves, self.honest, self.reference, self.control)
             if recipe and not moved.any and recipe.name not in _WITHOUT_A_TRACE:
                 return None
             status, message = self._verdict(seen)
@@ -274,9 +193,10 @@ class _Subject:
 
     def _verdict(self, seen: Observation) -> tuple[Status, str]:
         """What a sweep would say: the judge, a second look if it fails, and whether ops fell back."""
-        verdict = judge(seen.leaves, self.references)
+        references = References(self.reference, self.control)
+        verdict = judge(seen.leaves, references)
         if not verdict.status.is_pass:
-            verdict = judge(seen.leaves, replace(self.references, second=run_second_path(self.built)))
+            verdict = judge(seen.leaves, replace(references, second=run_second_path(self.built)))
         if verdict.status is Status.PASS and seen.fallback:
             return Status.PASS_WITH_FALLBACK, ", ".join(seen.fallback)
         return verdict.status, verdict.message

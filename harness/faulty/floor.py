@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from harness.backends.tree import Leaf
-from harness.numerics import References
 from harness.numerics.budget import RMS_LIMIT, budget, rms, rounding
 
 
@@ -23,7 +22,9 @@ class Movement:
     """How far, in units of the floor; None where it has no number: another structure, mask, or integer."""
 
 
-def movement(faulty: Sequence[Leaf], honest: Sequence[Leaf], references: References) -> Movement:
+def movement(
+    faulty: Sequence[Leaf], honest: Sequence[Leaf], reference: Sequence[Leaf], control: Sequence[Leaf] | None
+) -> Movement:
     """How far a fault moved the outputs. At 1 and below nothing can be told from rounding.
 
     1 is where an element moves by its budget, or the RMS of a leaf's movement reaches RMS_LIMIT times the RMS of the
@@ -31,8 +32,8 @@ def movement(faulty: Sequence[Leaf], honest: Sequence[Leaf], references: Referen
     """
     if [leaf.path for leaf in faulty] != [leaf.path for leaf in honest]:
         return Movement(True, None)
-    controls = {leaf.path: leaf.value for leaf in references.control or ()}
-    by_path = {leaf.path: leaf.value for leaf in references.reference}
+    controls = {leaf.path: leaf.value for leaf in control or ()}
+    by_path = {leaf.path: leaf.value for leaf in reference}
     found, greatest = False, 0.0
     for ours, theirs in zip(faulty, honest, strict=True):
         if _same(ours.value, theirs.value):
