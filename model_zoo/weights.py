@@ -27,9 +27,10 @@ from model_zoo.spec import BuiltModel
 
 CONSTRAINED = re.compile(
     r"A_log|dt_|(^|[._])time_|decay|inv_freq|freqs|rotary|codebook|quantiz|logit_scale|logit_bias|temperature"
-    r"|parametrizations|\btau\b|sampling_offsets|class_prior|log_scale"
+    r"|parametrizations|\btau\b|sampling_offsets|class_prior|log_scale|Attention\.q\.weight$"
 )
-"""Names of parameters whose values have a meaning of their own."""
+"""Names of parameters whose values have a meaning of their own. The last is T5's, whose queries hold the scale that
+other attention applies to its logits."""
 
 SHIFT = re.compile(r"bias|beta|shift|token|embed|position|query|latent|prompt|mean")
 """Names of parameters that are added to a signal; any other vector multiplies one."""
@@ -128,11 +129,11 @@ def _draw_constant(name: str, role: _Role, value: float, generator: torch.Genera
     wanted = _matrix_std(name, role)
     if wanted is not None and value == 0:
         parameter.copy_(normal(wanted))
-    elif value == 0 and (SHIFT.search(name) or parameter.squeeze().dim() > 1):
+    elif value == 0 and (SHIFT.search(_last(name)) or parameter.squeeze().dim() > 1):
         parameter.copy_(normal(TABLE if parameter.squeeze().dim() > 1 else BIAS))
     elif abs(value) <= 0.2:  # a gate, a layer scale, a residual gamma
         parameter.copy_(uniform(0.5, 1.0))
-    elif abs(value) <= 2 and not SHIFT.search(role.key):
+    elif abs(value) <= 2 and not SHIFT.search(_last(name)):
         parameter.copy_(uniform(0.75, 1.25).mul_(value))
 
 
@@ -151,11 +152,16 @@ def _matrix_std(name: str, role: _Role) -> float | None:
         return float(weight.shape[0] ** -0.5)
     if role.key == "weight" and isinstance(owner, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return float(weight[0].numel() ** -0.5)
-    if weight.dim() < 2 or min(weight.shape[-2:]) < 4 or SHIFT.search(name):
+    if weight.dim() < 2 or min(weight.shape[-2:]) < 4 or SHIFT.search(_last(name)):
         return None
     if weight.dim() == 2 or (weight.dim() == 3 and weight.shape[0] > 1):  # experts, projections kept as parameters
         return float((weight.shape[-1] * weight.shape[-2]) ** -0.25)
     return None
+
+
+def _last(name: str) -> str:
+    """What a parameter is called in its module, or its list in its module: `weight` of `embeddings.norm.weight`."""
+    return re.sub(r"(\.\d+)+$", "", name).rpartition(".")[2]
 
 
 def _calibrated(built: BuiltModel) -> Any:

@@ -234,4 +234,6 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _described(leaf: Any) -> str:
-    return f"{leaf.dtype}{tuple(leaf.shape)}" if isinstance(leaf, Tensor) else repr(leaf)
+    if isinstance(leaf, Tensor):
+        return f"{leaf.dtype}{tuple(leaf.shape)}"
+    return type(leaf).__name__ if " at 0x" in repr(leaf) else repr(leaf)
