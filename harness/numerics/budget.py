@@ -260,7 +260,7 @@ class _Classes:
                 sigma[i] = max(sigma[i], assumed[i])
         for i, n in enumerate(self.count):
             if n and i not in known:
-                below = [j for j in known if j < i]
+                below = [j for j in known if j < i and self.magnitude[j] > 0]
                 lender = below[-1] if below else known[0]
                 factor = self.magnitude[i] / self.magnitude[lender] if below else 1.0
                 sigma[i] = max(sigma[i], factor * sigma[lender])
