@@ -177,8 +177,8 @@ class Metrics(Record):
     """
 
     rule: str | None = None
-    """The rule that a failing verdict broke first: `mask`, `element`, `rms`, `max`, `row`, `systematic`, or `jump` and
-    `reference` where rounding moves the output so far that there is no verdict."""
+    """The rule that a failing verdict broke first: `mask`, `element`, `rms`, `max`, `row`, `systematic`, `collapse`, or
+    `jump` and `reference` where rounding moves the output so far that there is no verdict."""
 
     leaf: str | None = None
     """Path of the worst leaf in the output tree, e.g. `.logits` or `[0]['past'][1]`."""
