@@ -1,3 +1,4 @@
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,31 @@ def test_what_could_not_be_run_is_refused(tmp_path: Path, text: str, part: str) 
 
 def test_a_value_that_is_shown_is_cut(tmp_path: Path) -> None:
     assert len(refused(tmp_path, GOOD + f"seed: {'x' * 10_000}\n")) < 400
+
+
+def test_an_unknown_profile_is_named_with_its_line_and_the_near_one(tmp_path: Path) -> None:
+    message = refused(tmp_path, GOOD + "profiles:\n- gaussian\n- ofset\n")
+    assert "line 8: profiles.1: no such profile; did you mean offset? known: gaussian, offset, " in message
+    assert message.endswith("(found 'ofset')")
+
+
+def test_profiles_rotate_by_date_and_are_recorded_by_name(tmp_path: Path) -> None:
+    file = written(tmp_path, GOOD + "profiles: {rotate: 3}\n")
+    day = date(2026, 12, 1)
+    nights = [read_config(file, day + timedelta(n)).model_dump(mode="json")["profiles"] for n in range(7)]
+    assert all(night[0] == "gaussian" and len(night) == 3 for night in nights)
+    assert len({name for night in nights for name in night}) == 12
+    assert read_config(file, day).profiles == nights[0] != nights[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ("{rotate: 2}", "line 6: profiles: cannot rotate 2 profiles a night: 3 at least"),
+        ("{rotat: 3}", "line 6: profiles: must be a list of names, or {rotate: N} for N of them a night"),
+        ("{rotate: many}", "must be a list of names"),
+        ("offset", "line 6: profiles"),
+    ],
+)
+def test_a_rotation_that_makes_no_sense_is_refused(tmp_path: Path, value: str, part: str) -> None:
+    assert part in refused(tmp_path, GOOD + f"profiles: {value}\n")
