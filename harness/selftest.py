@@ -11,14 +11,16 @@ import random
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from harness.backends.base import BackendError, Observation, Work
+from harness.backends.base import BackendError, Observation, Work, one_line
+from harness.backends.copies import with_inputs
 from harness.backends.double import ControlUnavailable
-from harness.backends.reference import run_control, run_reference, run_second_path
+from harness.backends.reference import run_control, run_reference
 from harness.backends.tree import Leaf
 from harness.faulty.backend import NONE, Faulty
 from harness.faulty.floor import Movement, movement
@@ -27,7 +29,10 @@ from harness.faulty.recipes import RECIPES
 from harness.faulty.score import Planted, Score
 from harness.faulty.subjects import MODELS, ONLY, single_ops
 from harness.numerics import References, judge
+from harness.numerics.inputs import collapse, unmoved
+from harness.numerics.second_look import second_look
 from harness.records import RowKey, Status
+from model_zoo.inputs.second import second_inputs
 from model_zoo.sources import build
 from model_zoo.spec import BuiltModel
 
@@ -163,40 +168,45 @@ class _Subject:
         """The verdict on the device with this fault; None if the fault has no effect here."""
         backend = Faulty()
         backend.activate(recipe.name if recipe else NONE, threads=1)
-        work = Work(
-            RowKey(model=str(self.built.spec), backend=backend.name, mode=backend.mode), SEED, lambda: self.built
-        )
+        key = RowKey(model=str(self.built.spec), backend=backend.name, mode=backend.mode)
         moved: Movement | None = None
         try:
-            seen = backend.run(backend.compile(backend.lower(work)))
-        except BackendError as error:
-            status, message = error.status, error.message
-        else:
+            compiled = backend.compile(backend.lower(Work(key, SEED, lambda: self.built)))
+            seen = backend.run(compiled)
             if recipe is None:
                 self.honest = seen.leaves
             moved = movement(seen.leaves, self.honest, self.reference, self.control)
             if recipe and not moved.any and recipe.name not in _WITHOUT_A_TRACE:
                 return None
-            status, message = self._verdict(seen)
-        right = status in recipe.right if recipe else status.is_pass
+            hit = tuple(backend.hit)
+            status, message = self._verdict(seen, lambda inputs: backend.run(compiled, inputs))
+        except BackendError as error:
+            hit, status, message = tuple(backend.hit), error.status, error.message
+        except Exception as error:  # of the judge: a row of a sweep would say the same
+            hit, status, message = tuple(backend.hit), Status.ENVIRONMENT_ERROR, one_line(error)
         return Planted(
             recipe=recipe.name if recipe else NONE,
             kind=recipe.kind.value if recipe else NONE,
             model=str(self.built.spec),
             family=self.built.family,
-            ops=tuple(backend.hit) if recipe and recipe.ops else (),
+            ops=hit if recipe and recipe.ops else (),
             status=status,
-            right=right,
+            right=status in recipe.right if recipe else status.is_pass,
             movement=moved.in_floors if moved and recipe else None,
             message=message,
         )
 
-    def _verdict(self, seen: Observation) -> tuple[Status, str]:
-        """What a sweep would say: the judge, a second look if it fails, and whether ops fell back."""
+    def _verdict(self, seen: Observation, run: Callable[[Sequence[Any]], Observation]) -> tuple[Status, str]:
+        """What a sweep would say: the judge; a second look if in doubt; other inputs; whether ops fell back."""
         references = References(self.reference, self.control)
         verdict = judge(seen.leaves, references)
-        if not verdict.status.is_pass:
-            verdict = judge(seen.leaves, replace(references, second=run_second_path(self.built)))
+        if verdict.needs_second_look:
+            verdict = second_look(self.built, references, seen.leaves)
+        elif verdict.status.is_pass and (inputs := second_inputs(self.built, SEED)) is not None:
+            other = run(inputs).leaves
+            if unmoved(seen.leaves, other):
+                reference = run_reference(with_inputs(self.built, inputs)).leaves
+                verdict = collapse(seen.leaves, other, self.reference, reference)
         if verdict.status is Status.PASS and seen.fallback:
             return Status.PASS_WITH_FALLBACK, ", ".join(seen.fallback)
         return verdict.status, verdict.message

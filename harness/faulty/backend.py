@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -36,7 +36,7 @@ class Faulty(Backend):
         torch.set_num_threads(self.threads)
         self._recipe = RECIPES.get(self.mode)
         self._memory = Memory()
-        self.hit: dict[str, int] = {}
+        self.hit: Mapping[str, int] = {}
         """Overloads that the recipe changed in the last run, and how often."""
 
     def lower_impl(self, work: Work) -> BuiltModel:
@@ -48,8 +48,8 @@ class Faulty(Backend):
     def run_impl(self, compiled: BuiltModel, inputs: Sequence[Any] | None = None) -> Observation:
         """Runs the model on the faulty device."""
         device = FaultyDevice(self._recipe, self._memory)
+        self.hit = device.hit
         leaves = run_second_path(with_inputs(compiled, inputs), device)
-        self.hit = dict(device.hit)
         seen = Observation(leaves, dict(device.counts))
         if self._recipe is None or self._recipe.after is None:
             return seen

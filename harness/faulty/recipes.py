@@ -307,19 +307,12 @@ def _deaths() -> Iterator[Recipe]:
     yield of(Kind.LEAK, "", leaking, Status.OUT_OF_MEMORY)
 
 
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for group in (
-        _wrong_constants,
-        _arguments_ignored,
-        _transposed,
-        _off_by_one,
-        _precision,
-        _non_finite,
-        _types,
-        _states,
-        _deaths,
-    )
-    for recipe in group()
-}
+def all_recipes() -> Iterator[Recipe]:
+    """Every recipe."""
+    groups = (_wrong_constants, _arguments_ignored, _transposed, _off_by_one, _precision, _non_finite, _types, _states)
+    for group in (*groups, _deaths):
+        yield from group()
+
+
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in all_recipes()}
 """Every recipe by its name."""
