@@ -39,7 +39,7 @@ def run(program: Program, plugin: bool) -> Observation:
     attention = sdpa_kernel([SDPBackend.MATH]) if plugin else nullcontext()
     with torch.no_grad(), attention, lowering.Recorder() as recorder:
         try:
-            outputs = torch.fx.Interpreter(graph_module).run(*values)
+            outputs = recorder.heard(torch.fx.Interpreter)(graph_module).run(*values)
             torch.accelerator.synchronize()
         except Exception as error:
             raise lowering.classified(error, recorder.failed, Status.RUNTIME_ERROR) from error

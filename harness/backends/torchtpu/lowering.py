@@ -93,7 +93,7 @@ def lower(program: Program) -> Lowered:
         inputs = [next(given) if isinstance(value, torch.Tensor) else value for value in program.values]
         with Recorder() as recorder:
             try:
-                outputs = _interpret(graph_module, inputs)
+                outputs = _interpret(graph_module, inputs, recorder)
             except Exception as error:
                 raise classified(error, recorder.failed) from error
         return _built(program, arguments, outputs, recorder.counts)
@@ -147,7 +147,7 @@ def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: C
     results: list[torch.Tensor] = []
     slots: list[Any] = []
     for value in pytree.tree_leaves(outputs):
-        on_device = isinstance(value, torch.Tensor) and value.device.type == "tpu"
+        on_device = _on_device(value)
         slots.append(Result(len(results)) if on_device else value)
         results += [value] if on_device else []
     module = tpu_torch_compile.build_mlir(results, [argument.placeholder for argument in arguments])
@@ -165,10 +165,10 @@ def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: C
     )
 
 
-def _interpret(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+def _interpret(graph_module: torch.fx.GraphModule, inputs: Sequence[Any], recorder: Recorder) -> Any:
     from torch_tpu._internal.export.export import EagerLikeFxInterpreter
 
-    return EagerLikeFxInterpreter(graph_module).run(*inputs)
+    return recorder.heard(EagerLikeFxInterpreter)(graph_module).run(*inputs)
 
 
 @contextmanager
@@ -200,6 +200,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise
         self.counts[overload_name(func)] += 1
         return result
+
+    def heard(self, base: type[torch.fx.Interpreter]) -> type[torch.fx.Interpreter]:
+        """The interpreter, which also reports what runs out of the mode's hearing.
+
+        TorchTPU has kernels for whole composite ops (nll_loss_nd, rms_norm, repeat_interleave), which no mode sees.
+        """
+        recorder = self
+
+        class Heard(base):  # type: ignore[misc, valid-type]
+            def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+                before = recorder.counts.total()
+                result = super().call_function(target, args, kwargs)
+                silent = isinstance(target, torch._ops.OpOverload) and recorder.counts.total() == before
+                if silent and any(_on_device(leaf) for leaf in pytree.tree_leaves(result)):
+                    recorder.counts[overload_name(target)] += 1
+                return result
+
+        return Heard
+
+
+def _on_device(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "tpu"
 
 
 def for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -111,6 +111,7 @@ GOOD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "asserts values": (asserts_values, (X,)),
     "subgraph": (in_autocast, (X,)),
     "group_norm, contiguous": (lambda x: F.group_norm(x, 1), (IMAGE,)),
+    "nll_loss": (lambda x: F.nll_loss(x, torch.tensor([0, 1, 2])), (X,)),
 }
 BAD: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "hypot": (lambda x: torch.hypot(x, x) + 1, (X,)),
@@ -206,6 +207,13 @@ def test_executed_ops_are_those_that_reached_a_kernel(outcomes: dict[str, Outcom
     assert observation is not None
     assert observation.executed["aten::convolution"] == 1
     assert "aten::hypot" not in observation.executed
+
+
+def test_a_composite_op_with_a_kernel_of_its_own_was_executed(outcomes: dict[str, Outcome]) -> None:
+    observation = outcomes["nll_loss"].observation
+    assert observation is not None
+    assert observation.executed["aten::nll_loss_nd"] == 1
+    assert "aten::detach" not in observation.executed
 
 
 @pytest.mark.parametrize(
