@@ -10,18 +10,22 @@ import torch
 
 import model_zoo.sources
 from harness.backends.base import is_out_of_memory, one_line
-from harness.backends.copies import cast
+from harness.backends.copies import cast, with_inputs
 from harness.backends.double import ControlUnavailable, run_control
 from harness.backends.hidden import with_hidden_states
 from harness.backends.program import Program
-from harness.backends.reference import run_reference, run_second_path
+from harness.backends.reference import run_reference
 from harness.backends.workloads import WorkloadUnfit, as_workload
 from harness.numerics import Raised, References, Verdict, judge
+from harness.numerics.determinism import first_difference
+from harness.numerics.inputs import collapse
 from harness.numerics.observability import LEAST, fingerprint, measure
+from harness.numerics.second_look import second_look
 from harness.records import Stage
 from harness.sweep.clock import StageClock
 from harness.sweep.messages import Evidence, Payload, Task, facts_of
 from model_zoo.inputs.profiles import Profile, ProfileUnfit
+from model_zoo.inputs.second import second_inputs
 from model_zoo.spec import BuiltModel
 
 CALLS, SECONDS = 16, 4.0
@@ -64,7 +68,10 @@ class Preparation:
             if share < LEAST:
                 built, leaves, control = self._with_hidden_states(built)
         program = self._export(built) if self.task.program_for else None
-        return Payload(leaves, control, program, self.task)
+        second = None
+        if "second-input" in self.task.checks and self.task.workload == "forward" and not isinstance(leaves, Raised):
+            second = second_inputs(built, self.task.seed)
+        return Payload(leaves, control, program, self.task, second)
 
     def _built(self) -> BuiltModel:
         try:
@@ -83,6 +90,11 @@ class Preparation:
         self.facts = replace(self.facts, op_counts=run.op_counts, isa=torch.backends.cpu.get_cpu_capability())
         if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
             raise NothingToCompare("the model returns no tensor, so there is nothing to compare")
+        if "determinism" in self.task.checks:
+            with self._clock.stage(Stage.REFERENCE):
+                difference = first_difference(run.leaves, run_reference(built).leaves)
+            if difference:
+                self.findings.append(f"the reference gives other bits when run again: {difference}")
         return run.leaves
 
     def _control(self, built: BuiltModel) -> Any:
@@ -123,10 +135,19 @@ class Preparation:
 
 def looked_at_again(built: BuiltModel, payload: Payload, evidence: Evidence, clock: StageClock) -> Verdict:
     """The verdict on a doubted row, beside further references."""
-    with clock.stage(Stage.CONTROL):
-        second = run_second_path(built)
+    if evidence.second_leaves is None:
+        with clock.stage(Stage.CONTROL):
+            return second_look(built, References(payload.leaves, payload.control), evidence.leaves)
+    second: Any
+    with clock.stage(Stage.REFERENCE):
+        try:
+            second = run_reference(with_inputs(built, evidence.second_inputs)).leaves
+        except Exception as error:
+            second = Raised(one_line(error))
     with clock.stage(Stage.JUDGE):
-        return judge(evidence.leaves, References(payload.leaves, payload.control, second))
+        if isinstance(evidence.second_leaves, Raised) or isinstance(second, Raised):
+            return judge(evidence.second_leaves, References(second))
+        return collapse(evidence.leaves, evidence.second_leaves, payload.leaves, second)
 
 
 def build(task: Task) -> BuiltModel:

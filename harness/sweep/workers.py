@@ -158,7 +158,9 @@ class BackendWorker(Worker):
 
         references = References(payload.leaves, payload.control)
         try:
-            seen = self._observe(key, payload, clock)
+            compiled = self._compiled(key, payload, clock)
+            with clock.stage(Stage.RUN):
+                seen = self._backend.run(compiled)
         except BackendError as error:
             if isinstance(payload.leaves, Raised) and error.status in REJECTIONS:
                 return _judged(judge(Raised(error.message), references), clock), None
@@ -172,10 +174,44 @@ class BackendWorker(Worker):
             executed=dict(seen.executed),
             fallback=seen.fallback,
             substituted=seen.substituted,
+            findings=_text_findings(payload, seen),
         )
-        if verdict.status in (Status.DIVERGENT, Status.NON_FINITE):
+        if verdict.needs_second_look:
             return replace(outcome, doubted=True), Evidence(seen.leaves)
-        return outcome, None
+        if not verdict.status.is_pass:
+            return outcome, None
+        return self._looked_further(outcome, compiled, seen, payload, clock)
+
+    def _looked_further(
+        self, outcome: Outcome, compiled: object, seen: Observation, payload: Payload, clock: StageClock
+    ) -> tuple[Outcome, Evidence | None]:
+        """Of a row that passes: whether the device gives the same when run again, and other outputs for other inputs.
+
+        A row whose outputs stay as they are is doubted; whether the model's should change, the reference says then.
+        """
+        from harness.backends.base import BackendError
+        from harness.numerics import Raised
+        from harness.numerics.determinism import first_difference
+        from harness.numerics.inputs import unmoved
+
+        if "determinism" in payload.task.checks:
+            with clock.stage(Stage.RUN):
+                again = self._backend.run(compiled)
+            if difference := first_difference(seen.leaves, again.leaves):
+                more = f"the device gives other bits when run again: {difference}"
+                outcome = replace(outcome, findings=(*outcome.findings, more))
+        if payload.second_inputs is None:
+            return outcome, None
+        other: Any
+        with clock.stage(Stage.RUN):
+            try:
+                other = self._backend.run(compiled, payload.second_inputs).leaves
+            except BackendError as error:
+                other = Raised(error.message)
+        with clock.stage(Stage.JUDGE):
+            doubted = isinstance(other, Raised) or bool(unmoved(seen.leaves, other))
+        evidence = Evidence(seen.leaves, payload.second_inputs, other) if doubted else None
+        return replace(outcome, doubted=doubted), evidence
 
     def _failed(self, error: BackendError, clock: StageClock) -> Outcome:
         return Outcome(
@@ -187,8 +223,8 @@ class BackendWorker(Worker):
             must_restart=self._must_restart(error.status),
         )
 
-    def _observe(self, key: RowKey, payload: Payload, clock: StageClock) -> Observation:
-        """What the backend gives; the model and what became of it are freed on return."""
+    def _compiled(self, key: RowKey, payload: Payload, clock: StageClock) -> object:
+        """The model, lowered and compiled, ready to run."""
         from harness.backends.base import Needs, Work
         from harness.sweep.preparation import build
 
@@ -200,13 +236,22 @@ class BackendWorker(Worker):
         with clock.stage(Stage.LOWER):
             lowered = backend.lower(work)
         with clock.stage(Stage.COMPILE):
-            compiled = backend.compile(lowered)
-        with clock.stage(Stage.RUN):
-            return backend.run(compiled)
+            return backend.compile(lowered)
 
     def _must_restart(self, status: Status) -> bool:
         harmless = (Status.UNSUPPORTED_OP, Status.SKIPPED)
         return status is Status.OUT_OF_MEMORY or (self._backend.restart_after_error and status not in harmless)
+
+
+def _text_findings(payload: Payload, seen: Observation) -> tuple[str, ...]:
+    """What the differences mean for the text that a model decodes."""
+    from harness.numerics.decoding import agreement
+
+    if payload.task.workload != "decoding":
+        return ()
+    text = agreement(seen.leaves, payload.leaves, payload.control)
+    first = "" if text.first_difference is None else f", the first other token at step {text.first_difference}"
+    return (f"{text.agreement:.1%} of the tokens agree, {text.near_ties} of them in near-ties{first}",)
 
 
 def _judged(verdict: Any, clock: StageClock) -> Outcome:
@@ -214,6 +259,7 @@ def _judged(verdict: Any, clock: StageClock) -> Outcome:
     return Outcome(
         verdict.status,
         stage=None if passed else Stage.RUN,
+        op=verdict.op,
         message=verdict.message,
         numeric_class=verdict.numeric_class,
         metrics=verdict.metrics,
