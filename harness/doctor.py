@@ -50,9 +50,20 @@ def print_examination(console: Console, found: dict[str, Any]) -> None:
     for title in ("backend", "mode", "", "how it runs here, or why not"):
         table.add_column(title, overflow="fold")
     for backend in found["backends"]:
-        for mode in backend["modes"]:
+        for mode in _alike(backend["modes"]):
             sign = Text("✓ can run", "green") if mode["ok"] else Text("✗ cannot", "red")
             why = mode["route"] + (f"; {mode['hint']}" if mode["hint"] and not mode["ok"] else "")
             table.add_row(backend["backend"], mode["mode"], sign, why)
     console.print(table)
     console.print("versions: " + ", ".join(f"{name} {version}" for name, version in found["versions"].items()))
+
+
+def _alike(modes: list[dict[str, Any]], most: int = 6) -> list[dict[str, Any]]:
+    """The modes; of many that run in the same way the first, and how many there are besides."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for mode in modes:
+        groups.setdefault((mode["ok"], mode["route"], mode["hint"]), []).append(mode)
+    shown = []
+    for first, *rest in groups.values():
+        shown += [{**first, "mode": f"{first['mode']} and {len(rest)} more"}] if len(rest) >= most else [first, *rest]
+    return shown
