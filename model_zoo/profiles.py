@@ -30,7 +30,7 @@ class Profile(StrEnum):
     INTEGER_EDGES = "integer-edges"
     """Integers at the edges of their dtype and of 32 bits, negative ones too; as token ids they are out of range."""
     NON_FINITE = "non-finite"
-    """A NaN, +inf or -inf per row of the batch, and negative zeros: each must arrive where the reference has it."""
+    """NaN, +inf and -inf in every row of the batch but the last, and negative zeros in all."""
     MASKED_ROWS = "masked-rows"
     """The first row of every mask shuts out everything, the last its first half."""
     ODD_SIZES = "odd-sizes"

@@ -86,17 +86,22 @@ def _floats(change: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> 
 
 
 def _non_finite(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Rows of the batch get NaN, +inf, -inf in turn; a batch of one, or a tensor of one axis, gets all three."""
+    """Every row of the batch but the last gets NaN, +inf, -inf; all three each, or in turn where there are enough.
+
+    The last stays finite: what is planted in the others must not leak into it, and a model that makes NaN of all it is
+    given would leave nothing to compare. A tensor of one row or one axis has no row to spare.
+    """
     planted = value.clone(memory_format=torch.contiguous_format)
-    rows = planted.view(planted.shape[0], -1) if planted.dim() > 1 and len(planted) > 1 else planted.view(1, -1)
+    single = planted.dim() < 2 or len(planted) == 1
+    rows = planted.view(1, -1) if single else planted.view(len(planted), -1)
     bad = (torch.nan, torch.inf, -torch.inf)
     for index, row in enumerate(rows):
         places = torch.randperm(len(row), generator=generator)
-        zeros = places[3 : 3 + max(1, len(row) // 16)]
-        row[zeros] = -0.0
-        kinds = bad if len(rows) == 1 else (bad[index % 3],)
-        for place, kind in zip(places.tolist(), kinds, strict=False):
-            row[place] = kind
+        row[places[: max(1, len(row) // 16)]] = -0.0
+        if single or index < len(rows) - 1:
+            kinds = (bad[index % 3],) if len(rows) > 3 else bad
+            for place, kind in zip(reversed(places.tolist()), kinds, strict=False):
+                row[place] = kind
     return planted
 
 
