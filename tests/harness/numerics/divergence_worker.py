@@ -1,11 +1,11 @@
-"""Judges known divergences on one backend, in a process of its own: `BACKEND FILE...` gives a JSON line per case."""
+"""Runs known divergences on one backend, in a process of its own: `BACKEND OUT FILE...` pickles what it gave to OUT."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,21 @@ import torch
 import yaml
 
 from harness.backends import load_backend
-from harness.backends.base import Backend, BackendError, Needs, Work, one_line
-from harness.backends.double import ControlUnavailable, run_control
+from harness.backends.base import BackendError, Needs, Work
 from harness.backends.program import Program
-from harness.backends.reference import run_reference
 from harness.backends.tree import Leaf
-from harness.numerics import References, judge
-from harness.numerics.second_look import second_look
 from harness.records import RowKey
 from model_zoo.spec import BuiltModel, ModelSpec
 
 MODES = {"openvino": "convert", "onnxruntime": "export", "inductor": "compile", "torchtpu": "lowering"}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a backend gave for each case, by id; or why it cannot run here."""
+
+    results: dict[str, tuple[Leaf, ...] | BackendError]
+    unavailable: str = ""
 
 
 class Function(torch.nn.Module):
@@ -54,53 +58,34 @@ def build(case: Mapping[str, Any]) -> BuiltModel:
     return BuiltModel(ModelSpec("python", f"cases:{case['id']}"), Function(names["f"]).eval(), tuple(names["inputs"]))
 
 
-def observed(backend: Backend, case: Mapping[str, Any]) -> tuple[Leaf, ...]:
-    """What the backend gives; raises `BackendError`."""
-    program = None
-    if backend.needs is Needs.PROGRAM:
-        built = build(case)
-        program = Program.capture(built.module, built.args, built.kwargs)
-    key = RowKey(model=f"python:cases:{case['id']}", backend=backend.name, mode=backend.mode)
-    work = Work(key, 0, lambda: build(case), program)
-    return backend.run(backend.compile(backend.lower(work))).leaves
-
-
-def verdict(backend: Backend, case: Mapping[str, Any]) -> dict[str, str]:
-    """What Calipers says of a case: status, op, message."""
-    built = build(case)
-    try:
-        device = observed(backend, case)
-    except BackendError as error:
-        return {"status": error.status.value, "op": error.op or "", "message": error.message}
-    try:
-        control = run_control(built)
-    except ControlUnavailable:
-        control = None
-    references = References(run_reference(built).leaves, control)
-    found = judge(device, references)
-    if not found.status.is_pass or case["truth"] == "reference":
-        found = second_look(built, references, device)
-    return {"status": found.status.value, "op": found.op or "", "message": found.message}
-
-
-def main(name: str, *paths: str) -> Iterator[str]:
-    """A JSON line per case of that backend; those of the backend `any` are judged too."""
+def given(name: str, paths: list[str]) -> Given:
+    """Runs every case of that backend, and those of the backend `any`."""
     backend = load_backend(name)
-    available = backend.availability(MODES.get(name, backend.modes[0]))
+    mode = MODES.get(name, backend.modes[0])
+    available = backend.availability(mode)
     if not available.ok:
-        yield json.dumps({"unavailable": available.route})
-        return
-    backend.activate(MODES.get(name, backend.modes[0]), threads=1)
-    for path in paths:
-        for case in cases(Path(path)):
-            if case["backend"] in (name, "any"):
-                try:
-                    said = verdict(backend, case)
-                except Exception as error:
-                    said = {"status": "", "op": "", "message": one_line(error)}
-                yield json.dumps({"id": case["id"], **said})
+        return Given({}, available.route)
+    work = {}
+    for case in (case for path in paths for case in cases(Path(path))):
+        if case["backend"] in (name, "any"):
+            built = build(case)  # before the backend is loaded: torch_tpu then wants a TPU to seed
+            program = None
+            if backend.needs is Needs.PROGRAM:
+                program = Program.capture(built.module, built.args, built.kwargs)
+            key = RowKey(model=str(built.spec), backend=name, mode=mode)
+            work[case["id"]] = Work(key, 0, lambda built=built: built, program)  # type: ignore[misc]
+    backend.activate(mode, threads=1)
+    results: dict[str, tuple[Leaf, ...] | BackendError] = {}
+    for name, task in work.items():
+        try:
+            results[name] = backend.run(backend.compile(backend.lower(task))).leaves
+        except BackendError as error:
+            results[name] = error
+    return Given(results)
 
 
 if __name__ == "__main__":
-    for line in main(*sys.argv[1:]):
-        print(line, flush=True)
+    # Under its own name, not as `__main__`, so that the reader can unpickle it.
+    from tests.harness.numerics import divergence_worker
+
+    torch.save(divergence_worker.given(sys.argv[1], sys.argv[3:]), sys.argv[2])
