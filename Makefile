@@ -4,7 +4,7 @@ VENV   ?= .venv
 EXTRAS ?= tpu,openvino,onnx,dev
 BIN    := $(VENV)/bin
 
-.PHONY: setup sweep test test-slow bench lint clean screenshot
+.PHONY: setup sweep test test-slow selftest bench lint clean screenshot
 
 setup: $(VENV)/.ready
 
@@ -23,6 +23,9 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m 'slow or browser'
+
+selftest: setup
+	$(BIN)/calipers selftest
 
 bench: setup
 	$(BIN)/python -m tests.bench

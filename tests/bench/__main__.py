@@ -27,8 +27,8 @@ from harness.sweep.journal import Journal
 from harness.sweep.plan import make_plan
 from harness.sweep.run import make_driver, run_info
 
-WORK = (Stage.BUILD, Stage.REFERENCE, Stage.CONTROL, Stage.EXPORT, Stage.LOWER, Stage.COMPILE, Stage.RUN)
-"""Stages of real work: the control is a run of the reference in fp64."""
+WORK = (Stage.BUILD, Stage.REFERENCE, Stage.CONTROL, Stage.OBSERVABILITY, Stage.EXPORT, Stage.LOWER, Stage.COMPILE, Stage.RUN)
+"""Stages of real work: the control is a run of the reference in fp64; observability is runs with one op perturbed."""
 
 CONFIG = Path("configs/bench.yaml")
 WARM_UP = ["timm:resnet18", "timm:convnext_atto", "transformers:bert", "transformers:t5"]
@@ -99,6 +99,7 @@ def _report(tally: Tally, statuses: dict[str, int], help_seconds: float) -> None
     ):
         table.add_row(name, f"{seconds:.1f} s  {seconds / capacity:.1%}")
     table.add_row("share of wall time in real work (control counted in)", f"{work / capacity:.3f}")
+    table.add_row("share of wall time in judging", f"{figures['share_of_judging']:.3f}")
     table.add_row("calipers --help", f"{help_seconds:.2f} s of CPU time")
     console.print(table)
     out = Path("benchmarks")
