@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,6 +212,7 @@ class FloatPair(TensorPair):
         others, wild = [], None
         if flat.jittered:
             wild = jumps(flat.reference, flat.runs, truth.numel() // self._rows(), self.kind)
+            wild = wild if bool(wild.any()) else None
             others = [spread(truth, flat.jittered)]
             others += [] if flat.second is None else [(flat.second - truth).abs()]
         allowed = budget(
@@ -220,7 +222,7 @@ class FloatPair(TensorPair):
             self.kind,
             self.values.prior,
             others,
-            wild if wild is not None and bool(wild.any()) else None,
+            wild,
         )
         signed = flat.device - truth
         self._flip(flat, signed, allowed)
@@ -230,7 +232,8 @@ class FloatPair(TensorPair):
             excused = found if bool(found.explained.any()) else None
         rest = signed if excused is None else signed.masked_fill(excused.explained, 0.0)
         shared = self._systematic(flat, allowed, rest, unit)
-        metrics = self._measure(flat, allowed, signed, rest, unit, shared, excused)
+        units = [x if wild is None else x.masked_fill(wild, 0.0) for x in (unit, *others) if x is not None]
+        metrics = self._measure(flat, allowed, signed, rest, unit, units, shared, excused)
         identical = not metrics.max_abs and _same_bits(self.values.device, self.values.reference)
         rule, status, kind = self._decide(metrics, allowed, identical, excused, unit)
         metrics = metrics.model_copy(update={"rule": rule})
@@ -300,19 +303,20 @@ class FloatPair(TensorPair):
         signed: Tensor,
         rest: Tensor,
         unit: Tensor | None,
+        units: Sequence[Tensor],
         shared: Systematic | None,
         excused: Excuse | None,
     ) -> Metrics:
-        """All numbers that decide, and those for show."""
+        """All numbers that decide, and those for show. `units` are errors of which the greatest is the unit."""
         errors, truth = rest.abs(), flat.truth
         in_budgets = errors / allowed.limit
         scale = rms(truth)
         rms_device = rms(errors.div_(allowed.sigma))
         greatest_device = float(errors.max())
         rms_unit, greatest_unit = 0.0, 0.0
-        if unit is not None:
-            in_sigmas = unit / allowed.sigma
-            rms_unit, greatest_unit = rms(in_sigmas), float(in_sigmas.abs_().max())
+        for error in units:
+            in_sigmas = (error / allowed.sigma).abs_()
+            rms_unit, greatest_unit = max(rms_unit, rms(in_sigmas)), max(greatest_unit, float(in_sigmas.max()))
         worst = int(in_budgets.argmax())
         numbers: dict[str, Any] = {}
         if excused is not None:
@@ -463,7 +467,7 @@ def _message(status: Status, metrics: Metrics, shared: Systematic | None) -> str
         text += f", RMS error {metrics.rms_ratio:.3g}x the reference's"
     if metrics.rule == "row" and shared is not None:
         text += f"; the row of {list(metrics.row or ())} is {metrics.row_in_limits:.3g} limits off, {_worst_of(shared)}"
-    if metrics.rule == "systematic":
+    if (metrics.systematic_in_limits or 0.0) > 1:
         text += f"; all values are off by a factor of {1 + (metrics.scale_error or 0.0):.6g}, "
         text += f"or by {metrics.offset_error:.3g} of their RMS: {metrics.systematic_in_limits:.3g} limits"
     if metrics.rule == "jump":

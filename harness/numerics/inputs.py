@@ -46,8 +46,9 @@ def collapse(
     """Divergent if an output of the device stands still on two inputs where the reference's moves; else a pass.
 
     An output may stand still while it is right on one input, if it was folded into a constant or is a stale buffer.
-    Both pairs are the outputs on the same two inputs. Integers are left out, as indices may stay where all else moves. After AWS Neuron's cross-prompt check, which wants the outputs of
-    different prompts to differ, as those of a collapsed model agree with the reference in direction.
+    Both pairs are the outputs on the same two inputs. Integers are left out: indices may stay where all else moves.
+    After AWS Neuron's cross-prompt check, which wants the outputs of different prompts to differ, as those of a
+    collapsed model agree with the reference in direction.
     """
     device, first, second = (
         {x.path: x.value for x in tree} for tree in (device_second, reference_first, reference_second)

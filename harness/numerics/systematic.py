@@ -21,7 +21,7 @@ ROW_RMS = 4.0
 """Greatest RMS of a row's errors, in those of the reference's worst row."""
 WORST_ROW = 3.0
 """The reference's worst row counts for at most so many standard deviations: one lost row is no excuse for others."""
-Z_ROW, Z_LEAF = 5.0, 4.0
+Z_ROW, Z_LEAF = 4.5, 4.0
 """Standard deviations of the projection that pass, of one row among many and of the leaf."""
 SHARED = 0.05
 """Share of the errors' RMS that follows a pattern by chance at least: roundings upstream are shared by elements."""
@@ -88,8 +88,8 @@ def systematic(rows: Rows, device: Projections, runs: Sequence[Projections], kin
 
     A least-squares slope of the errors on the values (scale) and their mean (offset), each weighted by the budget's
     standard deviation sigma. In those units white errors give 1/sqrt(n), errors that elements share more. What passes
-    is the root of the sum of squares of a rounded factor, `Rounding.common` units roundoff, and of Z times the RMS
-    that the runs show over their rows. The device may take either side for the truth, fp64 or the reference.
+    is the root of the sum of squares of a rounded factor, `Rounding.common` units roundoff, of what the reference
+    itself shows, and of Z times the RMS that all runs show over their rows. The device may take either side for the truth, fp64 or the reference.
     Source: regression of measured on true values, as in the calibration of instruments (ISO 11095); that rounding
     errors behave as independent ones of mean zero is Higham, Accuracy and Stability, 2.8.
     """
@@ -104,7 +104,7 @@ def systematic(rows: Rows, device: Projections, runs: Sequence[Projections], kin
         ours, theirs = getattr(device, name), getattr(reference, name)
         shown = max(math.sqrt(float(getattr(run, name).square().mean())) for run in runs)
         noise = Z_ROW * max(1 / math.sqrt(length), shown)
-        limit = torch.sqrt((common * rows.signal).square() + noise**2) + theirs.abs()
+        limit = torch.sqrt((common * rows.signal).square() + theirs.square() + noise**2)
         found[name] = torch.minimum(ours.abs(), (ours - theirs).abs()) / limit
         ours, theirs = getattr(device, f"leaf_{name}"), getattr(reference, f"leaf_{name}")
         shown = max(shown / math.sqrt(count), *(abs(getattr(run, f"leaf_{name}")) for run in runs), SHARED)
