@@ -45,7 +45,8 @@ class Rows:
 
     def __init__(self, truth: Tensor, sigma: Tensor, length: int) -> None:
         self._sigma = sigma
-        self._length = length
+        self.length = length
+        """Elements in a row."""
         self._truth = (truth / sigma).view(-1, length)
         norms = torch.linalg.vector_norm(self._truth, dim=1)
         self._norm = norms.clamp(min=1e-300)
@@ -55,10 +56,10 @@ class Rows:
 
     def project(self, error: Tensor) -> Projections:
         """The projections of signed errors."""
-        table = (error / self._sigma).view(-1, self._length)
+        table = (error / self._sigma).view(-1, self.length)
         along = torch.linalg.vecdot(table, self._truth)
         offset = table.mean(1)
-        root = math.sqrt(self._length)
+        root = math.sqrt(self.length)
         scale = along / self._norm / root
         whole = self.leaf_signal * table.numel()
         return Projections(
@@ -89,35 +90,34 @@ def systematic(rows: Rows, device: Projections, runs: Sequence[Projections], kin
     A least-squares slope of the errors on the values (scale) and their mean (offset), each weighted by the budget's
     standard deviation sigma. In those units white errors give 1/sqrt(n), errors that elements share more. What passes
     is the root of the sum of squares of a rounded factor, `Rounding.common` units roundoff, of what the reference
-    itself shows, and of Z times the RMS that all runs show over their rows. The device may take either side for the truth, fp64 or the reference.
+    itself shows, and of Z times the RMS that all runs show over their rows. The device may take either side for the
+    truth, fp64 or the reference.
     Source: regression of measured on true values, as in the calibration of instruments (ISO 11095); that rounding
     errors behave as independent ones of mean zero is Higham, Accuracy and Stability, 2.8.
     """
-    length = rows._length
-    count = len(device.rms)
+    length, count = rows.length, len(device.rms)
     reference = runs[0]
     tail = min(max(float(reference.rms.max()), 1.0), WORST_ROW)
-    row_rms = device.rms / (ROW_RMS * torch.maximum(reference.rms, torch.tensor(tail, dtype=torch.float64)))
+    row_rms = device.rms / (ROW_RMS * reference.rms.clamp(min=tail))
     common = kind.common * kind.u
-    found = {}
+    row, leaf = {}, {}
     for name in ("scale", "offset"):
         ours, theirs = getattr(device, name), getattr(reference, name)
         shown = max(math.sqrt(float(getattr(run, name).square().mean())) for run in runs)
         noise = Z_ROW * max(1 / math.sqrt(length), shown)
-        limit = torch.sqrt((common * rows.signal).square() + theirs.square() + noise**2)
-        found[name] = torch.minimum(ours.abs(), (ours - theirs).abs()) / limit
-        ours, theirs = getattr(device, f"leaf_{name}"), getattr(reference, f"leaf_{name}")
-        shown = max(shown / math.sqrt(count), *(abs(getattr(run, f"leaf_{name}")) for run in runs), SHARED)
-        limit = math.hypot(common * rows.leaf_signal, Z_LEAF * max(1 / math.sqrt(length * count), shown))
-        found[f"leaf_{name}"] = min(abs(ours), abs(ours - theirs)) / limit
-    by_row = torch.stack([row_rms, found["scale"], found["offset"]]).amax(0)
+        limits = torch.sqrt((common * rows.signal).square() + theirs.square() + noise**2)
+        row[name] = torch.minimum(ours.abs(), (ours - theirs).abs()) / limits
+        mine, other = getattr(device, f"leaf_{name}"), getattr(reference, f"leaf_{name}")
+        whole = max(abs(getattr(run, f"leaf_{name}")) for run in runs)
+        noise = Z_LEAF * max(1 / math.sqrt(length * count), shown / math.sqrt(count), whole, SHARED)
+        leaf[name] = min(abs(mine), abs(mine - other)) / math.hypot(common * rows.leaf_signal, noise)
     return Systematic(
-        row=int(by_row.argmax()),
+        row=int(torch.stack([row_rms, *row.values()]).amax(0).argmax()),
         row_rms=float(row_rms.max()),
-        row_scale=float(found["scale"].max()),
-        row_offset=float(found["offset"].max()),
-        leaf_scale=float(found["leaf_scale"]),
-        leaf_offset=float(found["leaf_offset"]),
+        row_scale=float(row["scale"].max()),
+        row_offset=float(row["offset"].max()),
+        leaf_scale=leaf["scale"],
+        leaf_offset=leaf["offset"],
     )
 
 

@@ -131,3 +131,35 @@ def test_subnormals_may_be_flushed_and_normal_numbers_not() -> None:
     subnormal, normal = torch.full((8,), 1e-40), torch.full((8,), 1e-30)
     assert verdict(subnormal * 0, subnormal, subnormal.double()).status is Status.PASS
     assert verdict(normal * 0, normal, normal.double()).status is Status.DIVERGENT
+
+
+@pytest.mark.parametrize("size", [8, 1000])
+def test_another_sign_of_an_exact_subnormal_is_found(size: int) -> None:
+    subnormal = torch.full((size,), 1e-40)
+    device = subnormal.clone()
+    device[3] = -1e-40
+    found = verdict(device, subnormal, subnormal.double())
+    assert (found.status, found.metrics.index) == (Status.DIVERGENT, (3,))
+    assert verdict(torch.zeros(size), subnormal, subnormal.double()).status is Status.PASS
+
+
+def test_noise_about_zero_may_have_any_sign() -> None:
+    noise = torch.randn(3, 64, generator=torch.Generator().manual_seed(0)) * 1e-40
+    assert verdict(noise[0], noise[1], noise[2].double()).status is Status.PASS
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_the_reference_only_moves_the_device_may_round_in_its_last_place(dtype: torch.dtype) -> None:
+    table = torch.randn(64, 32, generator=torch.Generator().manual_seed(0)).to(dtype)
+    eps = torch.finfo(dtype).eps
+    signs = torch.ones(64, 32).index_fill_(1, torch.arange(0, 32, 2), -1)
+    last = (table.double() + signs * table.double().abs().frexp().exponent.sub(1).double().exp2() * eps).to(dtype)
+    assert verdict(last, table, table.double()).status is Status.PASS
+    for factor in (1 + 4 * eps, 1 + 1.3 * eps):
+        wrong = (table.double() * factor).to(dtype)
+        assert verdict(wrong, table, table.double()).status is Status.DIVERGENT
+    row = table.clone()
+    row[5] = table[6]
+    assert verdict(row, table, table.double()).status is Status.DIVERGENT
+    zeros = torch.zeros(64, 32, dtype=dtype)
+    assert verdict(zeros + 1e-6, zeros, zeros.double()).status is Status.DIVERGENT

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from harness.backends.tree import walk
-from harness.numerics import References, Verdict, judge
+from harness.numerics import Raised, References, Suspect, Verdict, judge
 from harness.records import NumericClass, Status
 
 NAN, INF = float("nan"), float("inf")
@@ -156,3 +156,65 @@ def test_a_control_that_lacks_the_leaf_or_has_another_shape_has_no_say(x: Tensor
 def test_an_empty_tree_passes_only_against_an_empty_tree(x: Tensor) -> None:
     assert verdict((), ()).status is Status.PASS
     assert verdict((), (x,)).status is Status.CONTRACT
+
+
+@pytest.mark.parametrize("device", [NAN, 1.0, INF], ids=["as the reference", "as fp64", "as neither"])
+def test_a_reference_with_another_mask_than_fp64_is_in_doubt_whatever_the_device_has(device: float) -> None:
+    ours, reference = torch.ones(64), torch.ones(64)
+    ours[3], reference[3] = device, NAN
+    found = verdict(ours, reference, torch.ones(64).double())
+    assert found.status is Status.REFERENCE_SUSPECT
+    assert found.needs_second_look
+
+
+def looked(device: Any, reference: Any, control: Any, **known: Any) -> Verdict:
+    return judge(walk(device), References(walk(reference), walk(control), looked=True, **known))
+
+
+def test_the_suspect_op_is_named() -> None:
+    inf, nan = torch.full((64,), INF), torch.full((64,), NAN)
+    suspect = Suspect("aten::gelu", "aten::gelu gives nan, fp64 inf, one element alone inf")
+    for device in (inf, nan):
+        found = looked(device, nan, inf.double(), suspect=suspect)
+        assert (found.status, found.op) == (Status.REFERENCE_SUSPECT, "aten::gelu")
+        assert "one element alone" in found.message
+    assert looked(inf, inf, inf.double(), suspect=suspect).status is Status.PASS
+
+
+def test_a_suspect_that_both_sides_share_is_still_the_finding(x: Tensor) -> None:
+    wrong = x.clone()
+    wrong[3, 5] += 2
+    assert verdict(wrong, wrong, x.double()).needs_second_look
+    found = looked(wrong, wrong, x.double(), suspect=Suspect("aten::conv", "far from fp64"))
+    assert (found.status, found.op) == (Status.REFERENCE_SUSPECT, "aten::conv")
+    assert looked(wrong, wrong, x.double()).status is not Status.REFERENCE_SUSPECT
+
+
+@pytest.mark.parametrize("device", [INF, NAN, 1.0])
+def test_an_overflow_inside_the_model_that_no_op_is_guilty_of_is_ill_conditioned(device: float) -> None:
+    ours, reference = torch.ones(64), torch.ones(64)
+    ours[3], reference[3] = device, INF
+    found = looked(ours, reference, torch.ones(64).double())
+    assert found.status is Status.ILL_CONDITIONED
+    assert "overflows in float32" in found.message
+    ours[9] = 1.5
+    found = looked(ours, reference, torch.ones(64).double())
+    assert (found.status, found.metrics.index) == (Status.DIVERGENT, (9,))
+    ours[9] = NAN
+    assert looked(ours, reference, torch.ones(64).double()).status is Status.NON_FINITE
+
+
+def test_a_pass_beside_a_sound_reference_needs_no_second_look(x: Tensor) -> None:
+    noise = torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(1)) * 1e-6
+    found = verdict(x + noise[0], x + noise[1], x.double())
+    assert (found.status, found.needs_second_look) == (Status.PASS, False)
+    assert verdict(x + 1, x + noise[1], x.double()).needs_second_look
+
+
+def test_rejections_must_be_shared(x: Tensor) -> None:
+    raised, accepted = Raised("ValueError: no"), walk(x)
+    assert judge(raised, References(raised)).status is Status.PASS
+    assert "both reject" in judge(raised, References(raised)).message
+    assert judge(accepted, References(raised)).status is Status.CONTRACT
+    assert judge(raised, References(accepted)).status is Status.RUNTIME_ERROR
+    assert judge(accepted, References(raised, control=accepted)).status is Status.REFERENCE_SUSPECT
