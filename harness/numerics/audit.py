@@ -119,14 +119,15 @@ class Doubt:
     def about(cls, call: Call, index: int, result: Tensor, wide: Tensor) -> Doubt | None:
         """None if the dtype explains the result."""
         truth, given = flat64(wide), flat64(result)
-        magnitude = truth.abs()
+        # Complex arithmetic is accurate in the modulus, not in each part (Higham, Accuracy and Stability, 3.6).
+        magnitude = flat64(wide.abs()).repeat_interleave(2) if wide.is_complex() else truth.abs()
         limit = _limit(result.dtype)
         error = errors(given, truth, magnitude, result.dtype)
         if float(error.max()) <= limit:
             return None
         magnitude, terms = _magnitude(call, index, wide, magnitude, rounding(result.dtype).u)
         error = errors(given, truth, magnitude, result.dtype)
-        if terms is not None:  # whether a sum overflows on its way is a matter of order
+        if terms is not None:  # whether the op overflows on its way is a matter of order
             error.masked_fill_(~given.isfinite() & (terms >= rounding(result.dtype).largest), 0.0)
         return cls(call, index, result, truth, magnitude, error) if float(error.max()) > limit else None
 
@@ -167,9 +168,9 @@ def _limit(dtype: torch.dtype) -> float:
 def _magnitude(call: Call, index: int, wide: Tensor, own: Tensor, u: float) -> tuple[Tensor, Tensor | None]:
     """Per element, what its rounding errors are in proportion to (Higham, Accuracy and Stability, 3.1 and 4.2).
 
-    Of a sum of products its terms, which come second; of another elementwise op its inputs; of anything else the
-    greatest result of its row (its last dimension). These count by fp32's roundoff, in which kernels for narrower
-    dtypes accumulate; the result itself by its own.
+    Of a sum of products its terms; of another elementwise op its inputs; of anything else the greatest result of its
+    row (its last dimension). These count by fp32's roundoff, in which kernels for narrower dtypes accumulate; the
+    result itself by its own. Second comes how great a value may be on the way, None for an elementwise op.
     """
     share = min(1.0, rounding(torch.float32).u / u)
     if name_of(call.func) in _LINEAR:
@@ -182,10 +183,19 @@ def _magnitude(call: Call, index: int, wide: Tensor, own: Tensor, u: float) -> t
             if tensor.is_floating_point() and _broadcasts(tensor, wide):
                 own = torch.maximum(own, share * _finite(flat64(tensor.expand(wide.shape))))
         return own, None
-    if not wide.dim():
-        return own, None
-    rows = _finite(own).view(-1, wide.shape[-1] * (own.numel() // wide.numel()))
-    return torch.maximum(own, share * rows.amax(1, keepdim=True).expand_as(rows).flatten()), None
+    rows = _finite(own).view(-1, (wide.shape[-1] if wide.dim() else 1) * (own.numel() // wide.numel()))
+    return torch.maximum(own, share * rows.amax(1, keepdim=True).expand_as(rows).flatten()), _on_the_way(call, own)
+
+
+def _on_the_way(call: Call, own: Tensor) -> Tensor:
+    """How great a value may be on the way to each element: of a product its factors above one, of others a square."""
+    if name_of(call.func) in ("prod", "cumprod"):
+        found = attempt(call.mapped(lambda x: _absolute(x).clamp(min=1)).run_wide)
+        if found is not None and flat64(found[0]).shape == own.shape:
+            return flat64(found[0])
+    greatest = max((float(_finite(flat64(t)).max()) for t in call.tensors() if t.numel()), default=0.0)
+    squared = greatest * greatest
+    return own.new_full(own.shape, squared if squared >= torch.finfo(torch.float32).max else 0.0)
 
 
 def _questioned(doubt: Doubt) -> Suspect | None:
@@ -240,7 +250,7 @@ def _suspect(doubt: Doubt, at: int, path: str, other: float) -> Suspect:
             for t in doubt.call.tensors()
             if t.is_floating_point()
         ]
-        inputs = f" of {', '.join(values)}"
+        inputs = f" of {', '.join(values)}" if values else ""
     message = f"{name}{inputs} in {doubt.result.dtype} gives {float(flat64(doubt.result)[at]):.9g}"
     message += f" (element {at} of shape {tuple(doubt.result.shape)}), fp64 {float(doubt.truth[at]):.9g},"
     return Suspect(name, f"{message} the same op {path} {other:.9g}")

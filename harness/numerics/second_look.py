@@ -36,14 +36,15 @@ def second_look(built: BuiltModel, references: References, device: Sequence[Leaf
         return judge(device, references)
     suspect = audit(built)
     repaired = None if suspect is None else _attempt(lambda: walk(forward(isolated(built), Repair(suspect.op))))
-    if isinstance(references.reference, Raised):
+    reference = references.reference
+    if isinstance(reference, Raised):
         return _rejected(references, device, suspect, repaired)
     references = replace(references, second=_attempt(lambda: run_second_path(built)))
     if suspect is None:
         return _among_jittered(built, references, device)
     if repaired is None:  # with the op set right the model raises: what the outputs would be is not known
         return judge(device, replace(references, suspect=suspect))
-    if _passes(references.reference, references, repaired):
+    if _passes(reference, references, repaired):
         return _among_jittered(built, references, device)
     if _passes(device, references, repaired) or _passes(device, replace(references, control=None)):
         return judge(device, replace(references, suspect=suspect))

@@ -79,6 +79,9 @@ def test_a_forward_that_raises_is_audited_as_far_as_it_goes() -> None:
         (lambda x: torch.view_as_complex(x).mul(1j).exp(), (draw(999, 2),)),
         (lambda a, b: a // b, (torch.tensor([1.0, 0.5, 6.0] * 9), torch.tensor([0.1, 0.1, 0.2] * 9))),
         (lambda i: i / 3, (torch.arange(99),)),
+        (lambda x: x.prod(-1), (torch.tensor([1e30, 1e30, 0.0, 1e-30, 1e-30, 1e30, 3.0, 0.5] * 8),)),
+        (lambda x: torch.complex(x + 1e3, x.flip(0) + 1e3) / torch.complex(x.flip(0) + 1e3, x + 1e3), (draw(999),)),
+        (lambda x: F.scaled_dot_product_attention(x, x, x), (draw(1, 2, 33, 16) * 1e20,)),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
