@@ -7,6 +7,7 @@ these outputs, and is counted apart; all others must be caught, and under a stat
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
@@ -36,7 +37,7 @@ from model_zoo.inputs.second import second_inputs
 from model_zoo.sources import build
 from model_zoo.spec import BuiltModel
 
-PER_MODEL = 7
+PER_MODEL = 5
 """Faults planted in each real model."""
 SEED = 0
 _WITHOUT_A_TRACE = frozenset(
@@ -45,17 +46,18 @@ _WITHOUT_A_TRACE = frozenset(
 """Recipes that leave the outputs for the first inputs as they should be."""
 
 
-def selftest(quick: bool = False, listener: Callable[[str, int, int], None] = lambda model, done, all_: None) -> Score:
+def selftest(quick: bool = False, listener: Callable[[str, int, int], None] = lambda model, done, total: None) -> Score:
     """Plants the faults and judges them, one model per core at a time; `listener` hears of each model that is done.
 
-    `quick` takes every sixth real model and every fourth single op, and stays in this process but for the deaths.
+    `quick` is a sample: every ninth real model and every fourth single op, in this process, and no deaths.
     """
-    models = [*MODELS[::6], *single_ops()[::4]] if quick else [*MODELS, *single_ops()]
+    models = [*MODELS[::9], *single_ops()[::4]] if quick else [*MODELS, *single_ops()]
     found: list[Planted] = []
     for done, (model, planted) in enumerate(_examined(models, parallel=not quick), start=1):
         found += planted
         listener(model, done, len(models))
-    found += deaths()
+    if not quick:
+        found += deaths()
     return Score(
         planted=tuple(p for p in found if p.kind != NONE),
         honest=tuple(p for p in found if p.kind == NONE),
@@ -68,6 +70,7 @@ def examine(model: str, wanted: int | None = None) -> list[Planted]:
 
     Reference and control are had once; a fault without an effect is replaced by the next.
     """
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     subject = _Subject.of(model)
     honest = subject.judged(None)
     found = [honest] if honest else []

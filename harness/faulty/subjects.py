@@ -24,13 +24,12 @@ MODELS = (
     "timm:regnetx_002",
     "timm:poolformer_s12",
     "timm:edgenext_xx_small",
-    "timm:mobilevit_xxs",
-    "timm:levit_128s",
-    "timm:ghostnet_050",
     "timm:gmixer_12_224",
-    "timm:densenet121",
     "timm:pit_ti_224",
     "transformers:bert",
+    "transformers:distilbert",
+    "transformers:mpnet",
+    "transformers:gpt_neox",
     "transformers:gpt2",
     "transformers:llama",
     "transformers:t5",
@@ -44,7 +43,6 @@ MODELS = (
     "transformers:gemma2",
     "transformers:clip",
     "transformers:xlnet",
-    "transformers:rwkv",
 )
 """Small models, each of another architecture."""
 

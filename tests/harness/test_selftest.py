@@ -1,9 +1,13 @@
 """The selftest itself: that its device is faulty where it says so, and that its score cannot hide a miss."""
 
+import io
+import json
+import re
 from dataclasses import replace
 
 import pytest
 import torch
+from rich.console import Console
 
 from harness.backends import load_backend
 from harness.backends.base import Backend, BackendError, Work
@@ -14,6 +18,7 @@ from harness.faulty.floor import movement
 from harness.faulty.recipes import RECIPES, all_recipes
 from harness.faulty.score import Planted, Score
 from harness.faulty.subjects import MODELS, single_ops
+from harness.faulty.table import print_score
 from harness.records import RowKey, Status
 from harness.selftest import SEED, deaths, examine, selftest
 from model_zoo.sources import build
@@ -124,14 +129,24 @@ def test_a_full_selftest_must_plant_enough():
     assert not Score((fault(Status.DIVERGENT),) * 200, ()).ok  # of one op in one architecture
 
 
-@pytest.mark.parametrize("model", single_ops()[1::7])
+@pytest.mark.parametrize("model", single_ops()[1::12])
 def test_faults_in_single_ops_are_caught_and_an_honest_device_passes(model: str):
-    score = Score(tuple(f for f in examine(model) if f.kind != "none"), (), quick=True)
+    honest, *planted = examine(model)
+    assert honest.status.is_pass
+    score = Score(tuple(planted), (honest,), quick=True)
     assert score.visible
     assert not score.survivors
     assert not score.misnamed
-    honest = next(f for f in examine(model, 0) if f.kind == "none")
-    assert honest.status.is_pass
+
+
+def test_what_survives_is_named_and_counted_under_its_kind():
+    survivor = replace(fault(Status.PASS), recipe="corrupted:addmm:row", model="timm:resnet10t")
+    console = Console(record=True, width=120, file=io.StringIO())
+    print_score(console, Score((fault(Status.DIVERGENT), survivor, fault(Status.PASS, 0.5)), (), quick=True))
+    text = console.export_text()
+    assert re.search(r"corrupted +3 +1 +1 +1 +1 *$", text, re.MULTILINE)
+    assert "corrupted:addmm:row in timm:resnet10t: pass, moved 5 floors" in text
+    assert text.endswith("not ok\n")
 
 
 @pytest.mark.slow
@@ -145,6 +160,19 @@ def test_deaths_are_rows():
         Status.OUT_OF_MEMORY,
         Status.NOT_EXECUTED,
     }
+
+
+@pytest.mark.slow
+def test_the_command_prints_json_and_exits_by_the_score(capsys: pytest.CaptureFixture[str]):
+    from harness.cli import main
+
+    with pytest.raises(SystemExit) as stopped:
+        main(["selftest", "--quick", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert stopped.value.code == 0, told["survivors"]
+    assert told["ok"]
+    assert told["visible"] >= 50
+    assert told["false_alarms"] == []
 
 
 @pytest.mark.slow
