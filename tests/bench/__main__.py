@@ -27,7 +27,7 @@ from harness.sweep.journal import Journal
 from harness.sweep.plan import make_plan
 from harness.sweep.run import make_driver, run_info
 
-WORK = (Stage.BUILD, Stage.REFERENCE, Stage.CONTROL, Stage.OBSERVABILITY, Stage.EXPORT, Stage.LOWER, Stage.COMPILE, Stage.RUN)
+WORK = tuple(stage for stage in Stage if stage is not Stage.JUDGE)
 """Stages of real work: the control is a run of the reference in fp64; observability is runs with one op perturbed."""
 
 CONFIG = Path("configs/bench.yaml")
