@@ -9,6 +9,7 @@ Everything private to torch_tpu 0.2.0 that this route needs is called in this fi
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections import Counter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 MATH_ATTENTION = "scaled_dot_product_attention -> its MATH form: XLA:CPU cannot run the fused Pallas kernel"
 ASSERTIONS = "assertions about values -> dropped: the exported model met them, and lowering has no values"
+RUNNING = "running statistics -> written by ops of their own: TorchTPU's batch norm does not write to them in a trace"
 GROUPED_MM = "transformers::grouped_mm_fallback -> aten::_grouped_mm: what transformers calls on a TPU"
 
 _NOT_IMPLEMENTED = re.compile(r"operator '(?P<op>[\w:.]+)' is not implemented for TPU")
@@ -87,6 +89,7 @@ def load_package() -> None:
 def lower(program: Program) -> Lowered:
     """Lowers a program; `BackendError` with TorchTPU's own message and the op it could not lower."""
     graph_module = for_device(program.graph_module())
+    _write_running_statistics(graph_module.graph)
     arguments = [_Argument.of(value) for value in program.values if isinstance(value, torch.Tensor)]
     with _tracing():
         given = iter([argument.on_device() for argument in arguments])
@@ -155,6 +158,7 @@ def _built(program: Program, arguments: list[_Argument], outputs: Any, counts: C
         "scaled_dot_product": MATH_ATTENTION,
         "grouped_mm_fallback": GROUPED_MM,
         "_assert_scalar": ASSERTIONS,
+        "native_batch_norm_backward": RUNNING,
     }
     return Lowered(
         stablehlo=tpu_torch_compile.serialize_mlir_text(module),
@@ -243,6 +247,24 @@ def for_device(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         _drop_scalar_assertions(owner.graph)
         owner.recompile()  # a subgraph is called as code
     return graph_module
+
+
+def _write_running_statistics(graph: torch.fx.Graph) -> None:
+    """Writes the running mean and variance of every batch norm in training by ops of their own, after the norm."""
+    aten = torch.ops.aten
+    for node in graph.find_nodes(op="call_function", target=aten.native_batch_norm.default):
+        batch, _, _, mean, variance, training, momentum, _ = node.args
+        if not training or mean is None:
+            continue
+        after = node.next
+        with graph.inserting_before(after):
+            channels_first = graph.call_function(aten.transpose.int, (batch, 0, 1))
+            rows = graph.call_function(aten.flatten.using_ints, (channels_first, 1))
+            found = graph.call_function(aten.var_mean.correction, (rows, [1]), {"correction": 1})
+            for index, running in enumerate((variance, mean)):
+                new = graph.call_function(operator.getitem, (found, index))
+                graph.call_function(aten.mul_.Tensor, (running, 1 - momentum))
+                graph.call_function(aten.add_.Tensor, (running, new), {"alpha": momentum})
 
 
 def _drop_scalar_assertions(graph: torch.fx.Graph) -> None:

@@ -1,7 +1,8 @@
 """Greedy decoding with a cache, its tokens given beforehand: the prompt at once, then one token at a time.
 
-The tokens are the reference's own greedy choice, made once when the workload is built, so that one token that falls
-otherwise does not put all later steps on another text. What a run would have chosen, its logits tell.
+The tokens are the reference's own greedy choice (the best that it has not said yet), made once when the workload is
+built, so that one token that falls otherwise does not put all later steps on another text. What a run would have
+chosen, its logits tell.
 
 Written for the methods by which `generate` of transformers 5.24 prepares a step; they are private in part, and called
 in this file only.
@@ -99,7 +100,8 @@ def _decoded(own: BuiltModel) -> BuiltModel:
         torch.manual_seed(0)
         for _ in range(STEPS):
             _, kwargs = copied_inputs(own)
-            tokens = torch.cat([tokens, _greedy(module(given_tokens=tokens, **kwargs)["step"][-1], special)], dim=1)
+            logits = module(given_tokens=tokens, **kwargs)["step"][-1]
+            tokens = torch.cat([tokens, _greedy(logits, special, tokens)], dim=1)
     hook.remove()
     if any(length != 1 for length in lengths[-STEPS + 1 :]):
         raise WorkloadUnfit("no decoding: the model keeps no cache, every step reads the whole sequence")
@@ -111,11 +113,14 @@ def _length(name: str, kwargs: dict[str, Any]) -> int:
     return ids.shape[1] if isinstance(ids, Tensor) else 0
 
 
-def _greedy(logits: Tensor, special: list[int]) -> Tensor:
-    """The greedy token of every row, `(batch, 1)`; none that stands for an image, a sound or the end."""
-    ordinary = logits.float().index_fill(
-        -1, torch.tensor([t for t in special if t < logits.shape[-1]], dtype=torch.long), -torch.inf
-    )
+def _greedy(logits: Tensor, special: list[int], given: Tensor) -> Tensor:
+    """The greedy token of every row, `(batch, 1)`; none that stands for an image, a sound or the end, and none twice.
+
+    Random weights say one word over and over, and a cache that gives back the wrong step would not show.
+    """
+    logits = logits.float()
+    banned = torch.tensor([t for t in special if t < logits.shape[-1]], dtype=torch.long)
+    ordinary = logits.index_fill(-1, banned, -torch.inf).scatter(-1, given, -torch.inf)
     greatest = ordinary.amax(-1, keepdim=True)
     spread = greatest - ordinary.masked_fill(ordinary.isinf(), torch.inf).amin(-1, keepdim=True)
     return (ordinary >= greatest - TIE * spread).int().argmax(-1, keepdim=True)
