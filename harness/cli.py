@@ -108,15 +108,17 @@ def sweep(
     ray_address: Annotated[str | None, typer.Option(help="A Ray cluster; by default Ray runs here.")] = None,
 ) -> None:
     """Run many models on backends, over Ray, and write a run folder with its page."""
+    from harness.store import read_info
     from harness.sweep.config import ConfigError, read_config
     from harness.sweep.run import Listener
     from harness.sweep.run import sweep as run_sweep
     from reports.progress import SweepProgress
     from reports.terminal import print_summary
 
-    loaded = read_config(config)
     if resume and out is None:
         raise ConfigError("--resume needs --out: the run folder to go on with")
+    # Profiles that rotate by date stay those of the day on which the run began.
+    loaded = read_config(config, today=read_info(out).started_at.date() if resume and out else None)
     folder = out or Path("runs") / f"{config.stem}-{datetime.now():%Y%m%d-%H%M%S}"
     command = f"calipers sweep {shlex.quote(str(config))} --out {shlex.quote(str(folder))}"
     console = _console(stderr=True)
