@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ from model_zoo.spec import BuiltModel
 PER_MODEL = 5
 """Faults planted in each real model."""
 SEED = 0
+HONEST = (NONE, Kind.HARMLESS)
+"""Kinds of runs that must pass."""
 _WITHOUT_A_TRACE = frozenset(
     r.name for r in RECIPES.values() if r.kind in (Kind.HIDDEN_FALLBACK, Kind.NOT_EXECUTED) or r.what == "run"
 )
@@ -59,27 +62,28 @@ def selftest(quick: bool = False, listener: Callable[[str, int, int], None] = la
     if not quick:
         found += deaths()
     return Score(
-        planted=tuple(p for p in found if p.kind != NONE),
-        honest=tuple(p for p in found if p.kind == NONE),
+        planted=tuple(p for p in found if p.kind not in HONEST),
+        honest=tuple(p for p in found if p.kind in HONEST),
         quick=quick,
     )
 
 
 def examine(model: str, wanted: int | None = None) -> list[Planted]:
-    """Plants up to `wanted` faults (by default all that apply) in one model, one after the other, and a run without.
+    """Runs one model as it should be, in several ways, and then with up to `wanted` faults, by default all that apply.
 
     Reference and control are had once; a fault without an effect is replaced by the next.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     subject = _Subject.of(model)
-    honest = subject.judged(None)
-    found = [honest] if honest else []
-    for recipe in _recipes_for(subject, random.Random(model)):
-        if wanted is not None and len(found) > wanted:
+    faults, harmless = _recipes_for(subject, random.Random(model))
+    honest = [found for recipe in (None, *harmless) if (found := subject.judged(recipe))]
+    planted: list[Planted] = []
+    for recipe in faults:
+        if wanted is not None and len(planted) == wanted:
             break
-        if planted := subject.judged(recipe):
-            found.append(planted)
-    return found
+        if found := subject.judged(recipe):
+            planted.append(found)
+    return [*honest, *planted]
 
 
 def deaths(
@@ -130,20 +134,21 @@ def _wanted(model: str) -> int | None:
     return None if model.startswith("python:") else PER_MODEL
 
 
-def _recipes_for(subject: _Subject, chance: random.Random) -> Iterator[Recipe]:
-    """The recipes for ops that the model makes, the kinds in turn and in another order for each model."""
+def _recipes_for(subject: _Subject, chance: random.Random) -> tuple[list[Recipe], list[Recipe]]:
+    """The faults of ops that the model makes, the kinds in turn and in another order for each model; the harmless."""
     ops = {op.removeprefix("aten::") for op in subject.op_counts}
     single = subject.built.spec.source == "python"
     only = next((kind for end, kind in ONLY.items() if single and subject.built.spec.name.endswith(end)), None)
-    recipes = [r for r in RECIPES.values() if r.in_process and ((not single and not r.ops) or ops.intersection(r.ops))]
-    recipes = [r for r in recipes if only is None or r.kind is only]
-    chance.shuffle(recipes)
-    of_kind = {kind: [r for r in recipes if r.kind is kind] for kind in {r.kind: None for r in recipes}}
-    while of_kind:
-        for kind in list(of_kind):
-            yield of_kind[kind].pop()
-            if not of_kind[kind]:
-                del of_kind[kind]
+    fit = [r for r in RECIPES.values() if r.in_process and (ops.intersection(r.ops) or (not single and not r.ops))]
+    harmless = [r for r in fit if r.kind is Kind.HARMLESS]
+    faults = [r for r in fit if r.kind is not Kind.HARMLESS and only in (None, r.kind)]
+    chance.shuffle(faults)
+    turns: Counter[Kind] = Counter()
+    ranked = []
+    for recipe in faults:
+        ranked.append((turns[recipe.kind], recipe))
+        turns[recipe.kind] += 1
+    return [recipe for _, recipe in sorted(ranked, key=lambda pair: pair[0])], harmless
 
 
 @dataclass

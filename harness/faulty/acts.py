@@ -207,3 +207,31 @@ def leaking(call: Call) -> Any:
     kept = call.memory.always.setdefault("kept", [])
     kept += [torch.ones(2**24) for _ in range(64)]
     return call()
+
+
+def in_two_sums(first: str, second: str) -> Act:
+    """A matrix product as the sum of two, over the first half of the terms and the second."""
+
+    def act(call: Call) -> Any:
+        left, right = call[first], call[second]
+        half = left.shape[-1] // 2
+        left, rest = left.split((half, left.shape[-1] - half), -1)
+        right, others = right.split((half, right.shape[-2] - half), -2)
+        if "beta" not in call.arguments:
+            return call(**{first: left, second: right}) + call(**{first: rest, second: others})
+        return call(**{first: left, second: right}) + call(beta=0, **{first: rest, second: others})
+
+    return act
+
+
+def gelu_by_erf(call: Call) -> Any:
+    """GELU from its definition."""
+    x = call["self"]
+    return 0.5 * x * (1 + torch.erf(x * 0.5**0.5)) if call["approximate"] == "none" else call()
+
+
+def times_reciprocal(call: Call) -> Any:
+    """A quotient of two fp32 tensors as a product with the reciprocal."""
+    left, right = call["self"], call["other"]
+    both = isinstance(right, Tensor) and left.dtype is right.dtype is torch.float32
+    return left * right.reciprocal() if both else call()

@@ -48,6 +48,8 @@ class Kind(StrEnum):
     ABORT = "abort"
     LEAK = "leak"
     NOT_EXECUTED = "not-executed"
+    HARMLESS = "harmless"
+    """No fault, but another honest way to compute the same: must pass."""
 
 
 class Call:

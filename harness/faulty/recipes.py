@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from harness.faulty.acts import (
     attention_scale,
@@ -17,6 +18,8 @@ from harness.faulty.acts import (
     converted_to_nearest,
     earlier,
     first_output,
+    gelu_by_erf,
+    in_two_sums,
     integer_division,
     integer_product,
     leaking,
@@ -31,6 +34,7 @@ from harness.faulty.acts import (
     selected_next,
     sliced_early,
     spinning,
+    times_reciprocal,
     topk_late,
     without_last,
 )
@@ -307,10 +311,27 @@ def _deaths() -> Iterator[Recipe]:
     yield of(Kind.LEAK, "", leaking, Status.OUT_OF_MEMORY)
 
 
+def _harmless() -> Iterator[Recipe]:
+    def of(op: str, what: str, act: Act) -> Recipe:
+        return Recipe(Kind.HARMLESS, what, (op,), act, right=frozenset({Status.PASS}))
+
+    for op in ("mul.Tensor", "exp", "_softmax", "pow.Tensor_Scalar"):
+        yield of(op, "subnormals-flushed", result(lambda x: x.masked_fill(x.abs() < 2**-126, 0)))
+    yield of("mm", "in-two-sums", in_two_sums("self", "mat2"))
+    yield of("bmm", "in-two-sums", in_two_sums("self", "mat2"))
+    yield of("addmm", "in-two-sums", in_two_sums("mat1", "mat2"))
+    for op in ("convolution", "native_layer_norm", "native_group_norm", "addmm", "cumsum", "mean.dim", "_softmax"):
+        yield of(op, "in-fp64", inputs(Tensor.double))
+    yield of("gelu", "by-erf", instead(gelu_by_erf))
+    yield of("silu", "by-division", instead(lambda c: c["self"] / (1 + c["self"].neg().exp())))
+    yield of("rsqrt", "by-division", instead(lambda c: 1 / c["self"].sqrt()))
+    yield of("div.Tensor", "by-reciprocal", instead(times_reciprocal))
+
+
 def all_recipes() -> Iterator[Recipe]:
     """Every recipe."""
     groups = (_wrong_constants, _arguments_ignored, _transposed, _off_by_one, _precision, _non_finite, _types, _states)
-    for group in (*groups, _deaths):
+    for group in (*groups, _harmless, _deaths):
         yield from group()
 
 

@@ -15,11 +15,11 @@ FAULTS, OPS, ARCHITECTURES = 150, 40, 20
 
 @dataclass(frozen=True)
 class Planted:
-    """A fault, and what the judge said."""
+    """A fault, or a run without one, and what the judge said."""
 
     recipe: str
     kind: str
-    """One of `Kind`; `none` for a run without a fault."""
+    """One of `Kind`; `none` for a run as it should be."""
     model: str
     family: str
     ops: tuple[str, ...]

@@ -182,6 +182,7 @@ _OPS: dict[str, Callable[[], Made]] = {
     "silu": lambda: (F.silu, (40 * _n(16, 256),)),
     "tanh": lambda: (torch.tanh, (40 * _n(16, 256),)),
     "hardswish": lambda: (F.hardswish, (3 * _n(16, 64),)),
+    "hardswish_in_place": lambda: (lambda x: F.hardswish(2 * x, inplace=True), (_n(16, 64),)),
     "hardsigmoid": lambda: (F.hardsigmoid, (3 * _n(16, 64),)),
     "hardtanh": lambda: (lambda x: F.hardtanh(x, -2.0, 2.0), (3 * _n(16, 64),)),
     "leaky_relu": lambda: (lambda x: F.leaky_relu(x, 0.2), (_n(16, 64),)),

@@ -51,6 +51,8 @@ def print_score(console: Console, score: Score) -> None:
     for title in ("planted", "caught", "missed", "under floor", "right status", "other"):
         table.add_column(title, justify="right")
     for kind in Kind:
+        if kind is Kind.HARMLESS:
+            continue
         table.add_row(kind.value, *_counts([p for p in score.planted if p.kind == kind]))
     table.add_section()
     table.add_row("all", *_counts(score.planted), style="bold")
@@ -58,7 +60,7 @@ def print_score(console: Console, score: Score) -> None:
     console.print(
         f"\nvisible faults {len(score.visible)}, in {len(score.ops)} ops, {len(score.architectures)} architectures\n"
         f"caught {score.caught_share:.1%}, right status {score.right_share:.1%}\n"
-        f"false alarms {len(score.false_alarms)} of {len(score.honest)} runs without a fault\n"
+        f"false alarms {len(score.false_alarms)} of {len(score.honest)} runs that must pass\n"
         f"floor: no element moves by its budget, nor the RMS by its limit; {len(score.under_floor)} faults under it"
         + (f", the least caught at {score.least_caught:.2g} of it" if score.least_caught is not None else ""),
         markup=False,
