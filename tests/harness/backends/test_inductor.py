@@ -113,3 +113,22 @@ def test_the_op_is_read_from_the_message(text: str, op: str | None) -> None:
 def test_an_error_of_the_models_own_keeps_its_stage() -> None:
     failed = load_backend("inductor").classify(Stage.RUN, ValueError("bad"))
     assert (failed.status, failed.message) == (Status.RUNTIME_ERROR, "ValueError: bad")
+
+
+@pytest.mark.slow
+def test_a_training_step_is_compiled_forward_and_backward(inductor: Backend) -> None:
+    from harness.backends.reference import run_control, run_reference
+    from harness.backends.workloads import as_workload
+    from harness.numerics import References, judge
+
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+    built = BuiltModel(ModelSpec("python", "m:f"), module.eval().requires_grad_(False), (torch.randn(4, 3, 12, 12),))
+    step = as_workload(built, "training")
+    task = Work(RowKey(model="python:m:f", backend="inductor", mode="compile"), 0, lambda: step)
+    compiled = inductor.compile(inductor.lower(task))
+    seen = inductor.run(compiled)
+    assert seen.executed["aten::convolution_backward"] == 1
+    references = References(run_reference(step).leaves, run_control(step))
+    assert judge(seen.leaves, references).status is Status.PASS
+    assert judge(inductor.run(compiled).leaves, references).status is Status.PASS, "the state is as before"
