@@ -25,8 +25,8 @@ def with_hidden_states(built: BuiltModel, most: int = MOST) -> BuiltModel:
 
     Hidden states are what the model's main blocks return: the members of its containers, outermost first, each taken
     apart into its own as long as no more than `most` result; where there are more, evenly chosen. The name is that of
-    the block's module, the state the first floating tensor that its first call returns. Without containers the
-    model's direct children stand for blocks; a block that is never called is left out.
+    the block's module, the state what its first call returns: a floating tensor, or a tuple of several. Without
+    containers the model's direct children stand for blocks; a block that is never called is left out.
 
     Raises what copying or running the model raises.
     """
@@ -41,11 +41,14 @@ def with_hidden_states(built: BuiltModel, most: int = MOST) -> BuiltModel:
     return replace(kept, module=_WithHiddenStates(kept.module, names))
 
 
+State = Tensor | tuple[Tensor, ...]
+
+
 class _States:
     """Where hooks leave what they saw; not a container, whose changes torch.export would undo."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Tensor] = {}
+        self.found: dict[str, State] = {}
 
 
 class _Record:
@@ -57,10 +60,9 @@ class _Record:
     def __call__(self, module: nn.Module, inputs: Any, output: Any) -> None:
         if self.name in self.states.found:
             return
-        for leaf in pytree.tree_leaves(output):
-            if isinstance(leaf, Tensor) and leaf.is_floating_point():
-                self.states.found[self.name] = leaf.clone()  # a block after it may write to what this one returned
-                return
+        leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, Tensor) and x.is_floating_point()]
+        if leaves:  # copied, since a block after it may write to what this one returned
+            self.states.found[self.name] = leaves[0].clone() if len(leaves) == 1 else tuple(x.clone() for x in leaves)
 
 
 class _WithHiddenStates(nn.Module):
@@ -74,7 +76,7 @@ class _WithHiddenStates(nn.Module):
             module.get_submodule(name).register_forward_hook(_Record(self.states, name))
         self.eval()
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Tensor]]:
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, State]]:
         self.states.found = {}
         output = self.module(*args, **kwargs)
         found, self.states.found = self.states.found, {}
@@ -94,6 +96,8 @@ def _blocks(module: nn.Module, called: set[str], most: int) -> list[str]:
 def _members(module: nn.Module, name: str, called: set[str]) -> Iterator[str]:
     """The called members of the outermost containers below a module, or of itself where it is one."""
     for key, child in module.named_children():
+        if key == "parametrizations":  # of a weight: no part of the model's data flow
+            continue
         inner = f"{name}.{key}" if name else key
         if isinstance(module, CONTAINERS) and inner in called:
             yield inner

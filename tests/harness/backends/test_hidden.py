@@ -49,6 +49,24 @@ def test_a_state_is_what_the_block_returned_not_what_a_later_one_made_of_it() ->
     assert states["1"].tolist() == [[0.0, 0.0]]
 
 
+def test_a_block_of_two_streams_shows_both() -> None:
+    class Streams(torch.nn.Module):
+        def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+            return pair[0] + 1, pair[1] + 2
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([Streams(), Streams()])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers[1](self.layers[0]((x, x)))[0]
+
+    built = BuiltModel(ModelSpec.parse("python:a:b"), Model(), (torch.zeros(1),))
+    _, states = with_hidden_states(built).module(torch.zeros(1))
+    assert [float(x) for x in states["layers.1"]] == [2.0, 4.0]
+
+
 def test_control_export_and_dynamo_give_the_same_leaves() -> None:
     hidden = with_hidden_states(build("transformers:bert"))
     reference = run_reference(hidden).leaves
