@@ -163,7 +163,7 @@ def budget(
     if error is not None:
         limit.add_(error)
     sigma = torch.maximum(classes.of(spread.sigma), floor)
-    relative = 0.0 if error is None else classes.relative(error, kind)
+    relative = 0.0 if error is None else classes.relative(kind)
     elements = zip(spread.greatest, classes.magnitude, strict=True)
     far = kind.apart * kind.u
     apart = error is not None and (relative > far or any(g > 4 * far * m > 0 for g, m in elements))
@@ -237,11 +237,11 @@ class _Classes:
         """A number per class, spread to the elements."""
         return torch.tensor(per_class, dtype=torch.float64).index_select(0, self._index)
 
-    def relative(self, error: Tensor, kind: Rounding) -> float:
-        """RMS of the error, each element over the magnitude of its class."""
-        squares = self._sum(error * error)
-        parts = [s / max(m, kind.smallest) ** 2 for s, m in zip(squares, self.magnitude, strict=True)]
-        return math.sqrt(sum(parts) / error.numel())
+    def relative(self, kind: Rounding) -> float:
+        """RMS of the first error that `spread` was given, each element over the magnitude of its class."""
+        each = zip(self._first, self.magnitude, self.count, strict=True)
+        parts = [n * (s / max(m, kind.smallest)) ** 2 for s, m, n in each]
+        return math.sqrt(sum(parts) / sum(self.count))
 
     def spread(self, errors: Sequence[Tensor], prior: float) -> _Spread:
         """Per class of the errors: standard deviation, the part of it that is only assumed, greatest value.
@@ -249,7 +249,8 @@ class _Classes:
         A class of few elements knows its own error badly. The fullest class of a small leaf has at least its share of
         the prior; any other small class at least what the nearest well-known one, scaled to its magnitude, has.
         """
-        each = [self._tame(error) for error in errors]
+        self._first = self._root_mean_square(errors[0])
+        each = [self._tame(error, self._first if error is errors[0] else None) for error in errors]
         sigma, greatest = ([max(of) for of in zip(*lists, strict=True)] for lists in zip(*each, strict=True))
         assumed = [0.0] * len(sigma)
         known = [i for i, n in enumerate(self.count) if n >= min(POPULOUS, max(self.count))]
@@ -267,9 +268,9 @@ class _Classes:
                 assumed[i] = factor * assumed[lender]
         return _Spread(sigma, assumed, greatest)
 
-    def _tame(self, error: Tensor) -> tuple[list[float], list[float]]:
+    def _tame(self, error: Tensor, rms_of: list[float] | None) -> tuple[list[float], list[float]]:
         """Per class: standard deviation without the wild errors, and the greatest error."""
-        sigma = self._root_mean_square(error)
+        sigma = rms_of or self._root_mean_square(error)
         zeros = torch.zeros(len(sigma), dtype=torch.float64)
         greatest: list[float] = zeros.scatter_reduce_(0, self._index, error, "amax").tolist()
         if any(g > WILD * s for g, s in zip(greatest, sigma, strict=True)):

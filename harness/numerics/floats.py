@@ -206,7 +206,7 @@ class FloatPair(TensorPair):
         truth = flat.truth
         own = None if flat.control is None else (flat.reference - truth)
         unit = own if flat.lower is None else flat.lower - truth
-        exact = own is not None and flat.lower is None and truth.numel() >= POPULOUS and not bool(own.any())
+        exact = own is not None and flat.lower is None and truth.numel() >= POPULOUS and not rms(own)
         if exact and all(torch.equal(run, truth) for run in flat.runs):
             return self._judge_exact(flat)
         others, wild = [], None
@@ -231,9 +231,12 @@ class FloatPair(TensorPair):
             found = excuse(flat.device, flat.reference, flat.control, flat.runs, allowed.limit)
             excused = found if bool(found.explained.any()) else None
         rest = signed if excused is None else signed.masked_fill(excused.explained, 0.0)
-        shared = self._systematic(flat, allowed, rest, unit)
-        units = [x if wild is None else x.masked_fill(wild, 0.0) for x in (unit, *others) if x is not None]
-        metrics = self._measure(flat, allowed, signed, rest, unit, units, shared, excused)
+        in_sigmas = rest / allowed.sigma
+        unit_in_sigmas = None if unit is None else unit / allowed.sigma
+        shared = self._systematic(flat, allowed, in_sigmas, unit_in_sigmas)
+        units = [] if unit_in_sigmas is None else [unit_in_sigmas, *(other / allowed.sigma for other in others)]
+        units = units if wild is None else [x.masked_fill(wild, 0.0) for x in units]
+        metrics = self._measure(flat, allowed, signed, rest, unit, in_sigmas, units, shared, excused)
         identical = not metrics.max_abs and _same_bits(self.values.device, self.values.reference)
         rule, status, kind = self._decide(metrics, allowed, identical, excused, unit)
         metrics = metrics.model_copy(update={"rule": rule})
@@ -243,23 +246,26 @@ class FloatPair(TensorPair):
     def _flip(self, flat: _Flat, signed: Tensor, allowed: Budget) -> None:
         """No room for another sign at subnormals that the reference has exactly: flushing gives zero, not that."""
         truth = flat.truth
-        small = truth.abs() < self.kind.smallest
-        if flat.control is None or not bool(small.any()):
+        magnitude = truth.abs()
+        if flat.control is None or float(magnitude.min()) >= self.kind.smallest:
             return
-        flipped = small & (flat.reference == truth) & (flat.device * truth.sign() < 0)
+        flipped = (magnitude < self.kind.smallest) & (flat.reference == truth) & (flat.device * truth.sign() < 0)
         allowed.limit[flipped] = 5e-324
 
-    def _systematic(self, flat: _Flat, allowed: Budget, rest: Tensor, unit: Tensor | None) -> Systematic | None:
-        """What the errors share, for leaves large enough to tell; None without a control, which it is told from."""
+    def _systematic(self, flat: _Flat, allowed: Budget, errors: Tensor, unit: Tensor | None) -> Systematic | None:
+        """What the errors share, for leaves large enough to tell; None without a control, which it is told from.
+
+        Errors of the device and of the unit, in standard deviations.
+        """
         parts = 2 if self.values.reference.is_complex() else 1
         length = row_length(self.values.reference.shape, parts)
-        if unit is None or rest.numel() < POPULOUS or length < LENGTH:
+        if unit is None or errors.numel() < POPULOUS or length < LENGTH:
             return None
         rows = Rows(flat.truth, allowed.sigma, length)
         runs = [rows.project(unit)]
-        runs += [rows.project(run - flat.truth) for run in ([] if flat.second is None else [flat.second])]
-        runs += [rows.project((run - flat.truth) / GAIN) for run in flat.jittered]
-        return systematic(rows, rows.project(rest), runs, self.kind)
+        runs += [] if flat.second is None else [rows.project((flat.second - flat.truth) / allowed.sigma)]
+        runs += [rows.project((run - flat.truth) / allowed.sigma / GAIN) for run in flat.jittered]
+        return systematic(rows, rows.project(errors), runs, self.kind)
 
     def _judge_exact(self, flat: _Flat) -> LeafVerdict:
         """A reference without any error, over many elements: the leaf was looked up or moved, and nothing computed.
@@ -303,20 +309,21 @@ class FloatPair(TensorPair):
         signed: Tensor,
         rest: Tensor,
         unit: Tensor | None,
+        in_sigmas: Tensor,
         units: Sequence[Tensor],
         shared: Systematic | None,
         excused: Excuse | None,
     ) -> Metrics:
-        """All numbers that decide, and those for show. `units` are errors of which the greatest is the unit."""
-        errors, truth = rest.abs(), flat.truth
-        in_budgets = errors / allowed.limit
+        """All numbers that decide, and those for show.
+
+        The device's errors, all of them and those without an excuse; the unit's; then the latter two in standard
+        deviations, with the units beside it of which the greatest counts.
+        """
+        truth, in_budgets = flat.truth, rest.abs().div_(allowed.limit)
         scale = rms(truth)
-        rms_device = rms(errors.div_(allowed.sigma))
-        greatest_device = float(errors.max())
-        rms_unit, greatest_unit = 0.0, 0.0
-        for error in units:
-            in_sigmas = (error / allowed.sigma).abs_()
-            rms_unit, greatest_unit = max(rms_unit, rms(in_sigmas)), max(greatest_unit, float(in_sigmas.max()))
+        rms_device, greatest_device = rms(in_sigmas), _greatest(in_sigmas)
+        rms_unit = max(map(rms, units), default=0.0)
+        greatest_unit = max(map(_greatest, units), default=0.0)
         worst = int(in_budgets.argmax())
         numbers: dict[str, Any] = {}
         if excused is not None:
@@ -334,10 +341,12 @@ class FloatPair(TensorPair):
             }
         if scale:
             weight = scale * scale * truth.numel()
+            unit_rms = None if unit is None else rms(unit) / scale
+            other = flat.lower is not None and flat.control is not None
             numbers |= {
-                "reference_rms": None if flat.control is None else rms(flat.reference - truth) / scale,
+                "reference_rms": rms(flat.reference - truth) / scale if other else unit_rms,
                 "device_rms": rms(signed) / scale,
-                "unit_rms": None if unit is None else rms(unit) / scale,
+                "unit_rms": unit_rms,
                 "scale_error": float(rest @ truth) / weight if weight else None,
                 "offset_error": float(rest.mean()) / scale,
                 "device_bias": float(signed.mean()) / scale,
@@ -349,8 +358,8 @@ class FloatPair(TensorPair):
         return self._metrics(
             worst,
             flat,
-            worst_in_budgets=float(in_budgets[worst]) if excused is None else float(in_budgets.max()),
-            elements_over=int((in_budgets > 1).sum()),
+            worst_in_budgets=float(in_budgets.max()),
+            elements_over=int((in_budgets > 1).sum()) if float(in_budgets.max()) > 1 else 0,
             rms_ratio=max(rms_device, floor) / max(rms_unit, floor),
             max_ratio=max(greatest_device, floor) / max(greatest_unit, floor),
             **numbers,
@@ -435,6 +444,11 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
         a, b = torch.view_as_real(a), torch.view_as_real(b)
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     return torch.equal(a.contiguous().view(bits), b.contiguous().view(bits))
+
+
+def _greatest(x: Tensor) -> float:
+    low, high = torch.aminmax(x)
+    return max(-float(low), float(high))
 
 
 def _code(x: Tensor) -> Tensor:

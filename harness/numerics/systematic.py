@@ -44,7 +44,6 @@ class Rows:
     """The rows of a leaf, and the projections of errors onto them."""
 
     def __init__(self, truth: Tensor, sigma: Tensor, length: int) -> None:
-        self._sigma = sigma
         self.length = length
         """Elements in a row."""
         self._truth = (truth / sigma).view(-1, length)
@@ -55,8 +54,8 @@ class Rows:
         self.leaf_signal = float(torch.linalg.vector_norm(norms)) / math.sqrt(truth.numel())
 
     def project(self, error: Tensor) -> Projections:
-        """The projections of signed errors."""
-        table = (error / self._sigma).view(-1, self.length)
+        """The projections of signed errors, in standard deviations."""
+        table = error.view(-1, self.length)
         along = torch.linalg.vecdot(table, self._truth)
         offset = table.mean(1)
         root = math.sqrt(self.length)

@@ -38,8 +38,7 @@ def test_an_output_that_moves_or_that_the_reference_keeps_is_no_collapse(two: tu
 
 
 def test_one_output_of_several_that_stands_still_is_named(two: tuple[Tensor, Tensor]) -> None:
-    first, second = two
-    device = [walk({"a": x, "b": first}) for x in two]
+    device = [walk({"a": x, "b": two[0]}) for x in two]
     reference = [walk({"a": x, "b": x}) for x in two]
     assert unmoved(*device) == ("['b']",)
     assert collapse(*device, *reference).message.startswith("['b']")

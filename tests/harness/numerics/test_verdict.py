@@ -16,8 +16,8 @@ NAN, INF = float("nan"), float("inf")
 
 
 def verdict(device: Any, reference: Any, control: Any = None, second: Any = None) -> Verdict:
-    trees = (None if tree is None else walk(tree) for tree in (control, second))
-    return judge(walk(device), References(walk(reference), *trees))
+    truth, other = (None if tree is None else walk(tree) for tree in (control, second))
+    return judge(walk(device), References(walk(reference), truth, other))
 
 
 @pytest.fixture
