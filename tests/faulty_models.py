@@ -136,6 +136,10 @@ def good_linear() -> Built:
     return _model(lambda x: None)
 
 
+def good_embedding() -> Built:
+    return nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 3)), (torch.randint(20, (2, 16)),)
+
+
 def good_norm() -> Built:
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU()), (torch.randn(2, 4),)
 

@@ -64,6 +64,8 @@ class Tally:
     work_seconds: dict[Stage, float] = field(default_factory=dict)
     """Seconds per stage; a reference shared by several rows counts once."""
     slots: int = 1
+    second_looks: int = 0
+    """Rows that were judged again beside further references."""
     starting_seconds: float = 0.0
     """Seconds of slots spent on starting workers."""
     call_seconds: float = 0.0
@@ -257,6 +259,7 @@ class Driver:
             row.so_far, row.seconds = row.so_far.and_then(outcome), row.seconds + took
             row.evidence = call.refs[1]
             self._doubted.append(row)
+            self._tally.second_looks += 1
             return
         if call.what == "confirm" and outcome.status in (Status.ENVIRONMENT_ERROR, Status.OUT_OF_MEMORY):
             self._unconfirmed(row, outcome.message, took)

@@ -99,6 +99,7 @@ def _report(tally: Tally, statuses: dict[str, int], help_seconds: float) -> None
     ):
         table.add_row(name, f"{seconds:.1f} s  {seconds / capacity:.1%}")
     table.add_row("share of wall time in real work (control counted in)", f"{work / capacity:.3f}")
+    table.add_row("rows looked at again", f"{tally.second_looks}")
     table.add_row("share of wall time in judging", f"{figures['share_of_judging']:.3f}")
     table.add_row("calipers --help", f"{help_seconds:.2f} s of CPU time")
     console.print(table)
