@@ -33,7 +33,7 @@ Watch = AbstractContextManager[Any]
 FORWARD_SEED = 0
 """Seed of the global generator during every forward: a model that draws in forward draws the same in all runs."""
 
-_DRAWS = frozenset(
+DRAWS = frozenset(
     {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "normal_functional"}
     | {
         "poisson",
@@ -225,7 +225,7 @@ def call_plan(func: Any) -> CallPlan:
         written=frozenset(written),
         is_view=not written and any(r.alias_info is not None for r in returns),
         # Not by the tag `nondeterministic_seeded`: attention carries it for its dropout, and computes besides.
-        draws=func._schema.name.removeprefix("aten::").rstrip("_") in _DRAWS,
+        draws=func._schema.name.removeprefix("aten::").rstrip("_") in DRAWS,
         has_dtype=any(a.name == "dtype" for a in arguments),
     )
 

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from harness.backends.base import BackendError
-from harness.backends.double import _DRAWS as DRAWS
+from harness.backends.double import DRAWS
 from harness.backends.program import Program
 from harness.backends.tree import Leaf, walk
 from harness.records import Status
