@@ -215,6 +215,7 @@ class CallPlan:
 
 @cache
 def call_plan(func: Any) -> CallPlan:
+    """What the schema of an overload says."""
     arguments = func._schema.arguments
     written: set[int | str] = set()
     for index, argument in enumerate(arguments):
@@ -260,6 +261,7 @@ def _nominal(built: BuiltModel) -> torch.dtype:
 
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """What PyTorch makes from Python numbers has that dtype in the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
