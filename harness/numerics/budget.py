@@ -14,20 +14,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Measured on 2026-11-30, torch 2.14.1, a processor with AVX2, random weights, fp64 control by `Module.double()`; only
-# comparisons whose outputs differ in a bit are counted. Budgets: worst element. RMS: greatest ratio of a leaf.
-#   chosen on  27 models (16 timm, 11 small transformers), fp32: 2 and 3 threads, oneDNN off, channels_last, math
-#              attention, Inductor (4 models), TorchTPU's lowering on XLA:CPU (13): 96 comparisons, budgets median 0.15,
-#              greatest 0.28 (on XLA:CPU; 0.25 without it); RMS median 1.0, greatest 1.56. No alarm.
-#   held out   10 more timm models, not looked at before: 34 comparisons, budgets up to 0.18, RMS up to 1.06. No alarm.
-#   bf16       the 11 transformers: 20 comparisons, budgets up to 0.20, RMS up to 1.62. No alarm.
-# The first row tuned ALLOWANCE, RMS_LIMIT and the floors (6, 6 and wider floors before), so it is no test of them.
-# Faults planted in one op kind of these models that moved the output at all, both fp32 rows together, caught of all:
-#   every linear in bf16 36/36, every conv in bf16 28/28, batch norm eps 1e-3 19/19, layer norm eps 1e-6 11/11 and
-#   1.5e-5 18/18, gelu tanh for erf 13/14, conv input shifted 27/28, batch norm eps 1e-6 16/19, softmax in bf16 6/7,
-#   one linear in bf16 33/36, attention scale 1.001 10/13, one activation element by 1 % 8/19.
-# What was missed left the output within 3.7 RMS of the reference's own error: hidden by the model, not by the limit,
-# in most; batch norm eps 1e-6 and one linear in bf16 on bert and deberta lie between the noise and the limit.
+# Measured on 2026-11-30, torch 2.14.1, a processor with AVX2, fp64 control by `run_control`; only comparisons whose
+# outputs differ in a bit are counted. Honest devices: 2 and 3 threads, the second path, Inductor (4 models), and for
+# bf16 the model in fp32, rounded. Budgets: worst element. RMS: greatest ratio of a leaf. Row, shared: in their limits.
+#   stock weights, 12 timm and 11 transformers: fp32 36 comparisons, budgets up to 0.68, RMS up to 4.21, row up to 1.08,
+#              shared up to 0.08: one (ghostnet_050, second path) needed the second look, which passed it. bf16 35
+#              comparisons, RMS up to 1.10: all pass.
+#   weights that keep the signal alive, 2 timm and 10 transformers: fp32 17 comparisons, budgets up to 0.25, RMS up to
+#              1.13, row up to 0.29, shared up to 0.15; bf16 25, all pass but levit_128s, whose reference is 160 % off.
+#   held out   2 transformers: 5 comparisons, budgets up to 0.19, RMS up to 1.0. No alarm.
+# Faults in the second set, after the second look with 6 jittered runs, fp32, caught of planted: 100 of 100 within the
+# model (attention scale 1.001, batch norm eps 1e-3 and 1e-6, layer norm eps 1e-6 and 1.5e-5, gelu tanh for erf, linear,
+# one linear, conv and softmax in bf16, conv input shifted, one activation by 1 %, matmuls by 1 %) and 39 of 39 on the
+# outputs (by 1 %, plus 1 %, one row by 1 %). bf16, on the outputs: by 1 % 11/13, plus 1 % 12/13, one row by 1 % 10/13;
+# within the model what moves it less than its own rounding is hidden: eps, gelu, one activation 0/32.
 
 ALLOWANCE = 4.0
 """Budgets are this many times the tail of the reference's error."""

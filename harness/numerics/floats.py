@@ -28,7 +28,7 @@ from harness.numerics.systematic import LENGTH, Rows, Systematic, row_length, sy
 from harness.records import Metrics, NumericClass, Status
 
 LOWER_RMS_LIMIT = 3.0
-"""RMS ratio that passes where the unit is the CPU in the device's own precision: AWS Neuron's limit of worst L2."""
+"""RMS ratio that passes where the unit is the CPU in a 16-bit or 8-bit precision: AWS Neuron's limit of worst L2."""
 LOWER_MAX_LIMIT = 5.0
 """Likewise, of the greatest errors: AWS Neuron's limit of worst L-inf."""
 NOISE = 16.0
@@ -383,9 +383,10 @@ class FloatPair(TensorPair):
         ratio = metrics.rms_ratio or 0.0
         ill = allowed.relative > self.kind.ill and not self._is_noise(unit)
         lower = self.values.lower is not None
+        half = self.values.reference.element_size() < 4
         rules = (
             ("element", 0.0 if ill else metrics.worst_in_budgets or 0.0),
-            ("rms", ratio / (LOWER_RMS_LIMIT if lower else RMS_LIMIT)),
+            ("rms", ratio / (LOWER_RMS_LIMIT if lower or half else RMS_LIMIT)),
             ("max", (metrics.max_ratio or 0.0) / LOWER_MAX_LIMIT if lower else 0.0),
             ("row", 0.0 if ill else metrics.row_in_limits or 0.0),
             ("systematic", 0.0 if ill else metrics.systematic_in_limits or 0.0),

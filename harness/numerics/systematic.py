@@ -107,7 +107,7 @@ def systematic(rows: Rows, device: Projections, runs: Sequence[Projections], kin
         limits = torch.sqrt((common * rows.signal).square() + theirs.square() + noise**2)
         row[name] = torch.minimum(ours.abs(), (ours - theirs).abs()) / limits
         mine, other = getattr(device, f"leaf_{name}"), getattr(reference, f"leaf_{name}")
-        whole = max(abs(getattr(run, f"leaf_{name}")) for run in runs)
+        whole = math.sqrt(sum(getattr(run, f"leaf_{name}") ** 2 for run in runs) / len(runs))
         noise = Z_LEAF * max(1 / math.sqrt(length * count), shown / math.sqrt(count), whole, SHARED)
         leaf[name] = min(abs(mine), abs(mine - other)) / math.hypot(common * rows.leaf_signal, noise)
     return Systematic(
