@@ -21,7 +21,7 @@ ROW_RMS = 4.0
 """Greatest RMS of a row's errors, in those of the reference's worst row."""
 WORST_ROW = 3.0
 """The reference's worst row counts for at most so many standard deviations: one lost row is no excuse for others."""
-Z_ROW, Z_LEAF = 4.5, 4.0
+Z_ROW, Z_LEAF = 4.5, 3.0
 """Standard deviations of the projection that pass, of one row among many and of the leaf."""
 SHARED = 0.05
 """Share of the errors' RMS that follows a pattern by chance at least: roundings upstream are shared by elements."""
