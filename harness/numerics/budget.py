@@ -17,17 +17,18 @@ from torch import Tensor
 # Measured on 2026-11-30, torch 2.14.1, a processor with AVX2, fp64 control by `run_control`; only comparisons whose
 # outputs differ in a bit are counted. Honest devices: 2 and 3 threads, the second path, Inductor (4 models), and for
 # bf16 the model in fp32, rounded. Budgets: worst element. RMS: greatest ratio of a leaf. Row, shared: in their limits.
-#   stock weights, 12 timm and 11 transformers: fp32 36 comparisons, budgets up to 0.68, RMS up to 4.21, row up to 1.08,
+#   first set, 12 timm and 11 transformers: fp32 36 comparisons, budgets up to 0.68, RMS up to 4.21, row up to 1.08,
 #              shared up to 0.08: one (ghostnet_050, second path) needed the second look, which passed it. bf16 35
 #              comparisons, RMS up to 1.10: all pass.
-#   weights that keep the signal alive, 2 timm and 10 transformers: fp32 17 comparisons, budgets up to 0.25, RMS up to
+#   second set, 3 timm and 10 transformers: fp32 17 comparisons, budgets up to 0.25, RMS up to
 #              1.13, row up to 0.29, shared up to 0.15; bf16 25, all pass but levit_128s, whose reference is 160 % off.
 #   held out   2 transformers: 5 comparisons, budgets up to 0.19, RMS up to 1.0. No alarm.
-# Faults in the second set, after the second look with 6 jittered runs, fp32, caught of planted: 100 of 100 within the
+# Faults in the second set, after the second look with 6 jittered runs, fp32, caught of planted: 103 of 103 within the
 # model (attention scale 1.001, batch norm eps 1e-3 and 1e-6, layer norm eps 1e-6 and 1.5e-5, gelu tanh for erf, linear,
 # one linear, conv and softmax in bf16, conv input shifted, one activation by 1 %, matmuls by 1 %) and 39 of 39 on the
 # outputs (by 1 %, plus 1 %, one row by 1 %). bf16, on the outputs: by 1 % 11/13, plus 1 % 12/13, one row by 1 % 10/13;
-# within the model what moves it less than its own rounding is hidden: eps, gelu, one activation 0/32.
+# within the model what moves it less than its own rounding is hidden: eps, gelu, one activation 0/30.
+# The sets were measured with wider limits of shared errors (Z_ROW 5, Z_LEAF 4, GAIN 2 and 1.5, RMS_LIMIT 4 for bf16).
 
 ALLOWANCE = 4.0
 """Budgets are this many times the tail of the reference's error."""
