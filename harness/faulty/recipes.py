@@ -179,7 +179,7 @@ def _off_by_one() -> Iterator[Recipe]:
     yield of("slice.Tensor", "start", sliced_early)
     yield of("select.int", "index", selected_next)
     yield of("roll", "shift", argument(shifts=lambda s: [s[0] + 1, *s[1:]]))
-    yield of("cumsum", "exclusive", instead(lambda c: c() - c["self"]))
+    yield of("cumsum", "exclusive", instead(lambda c: c() - c["self"].to(c().dtype)))
     yield of("gather", "index", argument(index=lambda i: (i - 1).clamp(min=0)))
     yield of("index_select", "index", argument(index=lambda i: (i - 1).clamp(min=0)))
     yield of("index.Tensor", "index", argument(indices=earlier))

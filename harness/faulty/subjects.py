@@ -24,7 +24,6 @@ MODELS = (
     "timm:regnetx_002",
     "timm:poolformer_s12",
     "timm:edgenext_xx_small",
-    "timm:gmixer_12_224",
     "timm:pit_ti_224",
     "transformers:bert",
     "transformers:distilbert",
