@@ -43,7 +43,7 @@ def excuse(
     no more elements are left than are to be expected to move in one more run for the first time (`unseen`).
     Source of the runs: stochastic arithmetic (Vignes, CESTAC; Parker, Monte Carlo arithmetic).
     """
-    off = (device - reference).abs()
+    off = from_reference = (device - reference).abs()
     differs, nearest, movement = off > limit, off.clone(), torch.zeros_like(off)
     if truth is not None:
         from_truth = (device - truth).abs()
@@ -56,7 +56,8 @@ def excuse(
         times += moved > limit
         movement = torch.maximum(movement, moved)
         nearest = torch.minimum(nearest, (device - run).abs())
-    jumping = (times > 0) & differs
+    # Where the device does as the reference does, nothing is open, whatever rounding might have made of it.
+    jumping = (times > 0) & differs & (from_reference > limit)
     explained = differs & ((nearest <= limit) | (off <= ALLOWANCE * movement))
     left = differs & ~explained
     within = left & (off <= ALLOWANCE * movement.max())
