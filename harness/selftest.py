@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from harness.backends.base import BackendError, Observation, Work, one_line
-from harness.backends.copies import with_inputs
+from harness.backends.copies import cast, with_inputs
 from harness.backends.double import ControlUnavailable
 from harness.backends.reference import run_control, run_reference
 from harness.backends.tree import Leaf
@@ -29,7 +29,7 @@ from harness.faulty.floor import Movement, movement
 from harness.faulty.recipe import Kind, Recipe
 from harness.faulty.recipes import RECIPES
 from harness.faulty.score import Planted, Score
-from harness.faulty.subjects import MODELS, ONLY, single_ops
+from harness.faulty.subjects import IN_BF16, MODELS, ONLY, single_ops
 from harness.numerics import References, judge
 from harness.numerics.inputs import collapse, unmoved
 from harness.numerics.second_look import second_look
@@ -54,11 +54,12 @@ def selftest(quick: bool = False, listener: Callable[[str, int, int], None] = la
 
     `quick` is a sample: every ninth real model and every fourth single op, in this process, and no deaths.
     """
-    models = [*MODELS[::9], *single_ops()[::4]] if quick else [*MODELS, *single_ops()]
+    chosen = [*MODELS[::9], *single_ops()[::4]] if quick else [*MODELS, *single_ops()]
+    runs = [(model, "float32") for model in chosen] + [(model, "bfloat16") for model in IN_BF16 if not quick]
     found: list[Planted] = []
-    for done, (model, planted) in enumerate(_examined(models, parallel=not quick), start=1):
+    for done, (model, planted) in enumerate(_examined(runs, parallel=not quick), start=1):
         found += planted
-        listener(model, done, len(models))
+        listener(model, done, len(runs))
     if not quick:
         found += deaths()
     return Score(
@@ -68,14 +69,14 @@ def selftest(quick: bool = False, listener: Callable[[str, int, int], None] = la
     )
 
 
-def examine(model: str, wanted: int | None = None) -> list[Planted]:
+def examine(model: str, wanted: int | None = None, dtype: str = "float32") -> list[Planted]:
     """Runs one model as it should be, in several ways, and then with up to `wanted` faults, by default all that apply.
 
     Reference and control are had once; a fault without an effect is replaced by the next.
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    subject = _Subject.of(model)
-    faults, harmless = _recipes_for(subject, random.Random(model))
+    subject = _Subject.of(model, dtype)
+    faults, harmless = _recipes_for(subject, random.Random(f"{model} {dtype}"))
     honest = [found for recipe in (None, *harmless) if (found := subject.judged(recipe))]
     planted: list[Planted] = []
     for recipe in faults:
@@ -109,14 +110,16 @@ def deaths(
         recipe = RECIPES.get(row.mode)
         right = row.status in recipe.right if recipe else row.status.is_pass
         kind = recipe.kind.value if recipe else NONE
-        found.append(Planted(row.mode, kind, row.model, row.family, (), row.status, right, None, row.message))
+        found.append(
+            Planted(row.mode, kind, row.model, row.dtype, row.family, (), row.status, right, None, row.message)
+        )
     return found
 
 
-def _examined(models: Sequence[str], parallel: bool) -> Iterator[tuple[str, list[Planted]]]:
+def _examined(runs: Sequence[tuple[str, str]], parallel: bool) -> Iterator[tuple[str, list[Planted]]]:
     if not parallel:
-        for model in models:
-            yield model, examine(model, _wanted(model))
+        for model, dtype in runs:
+            yield model, examine(model, _wanted(model), dtype)
         return
     import ray
 
@@ -124,7 +127,7 @@ def _examined(models: Sequence[str], parallel: bool) -> Iterator[tuple[str, list
 
     with Cluster():
         remote = ray.remote(num_cpus=1, max_retries=0)(examine)
-        running = {remote.remote(model, _wanted(model)): model for model in models}
+        running = {remote.remote(model, _wanted(model), dtype): model for model, dtype in runs}
         while running:
             (done,), _ = ray.wait(list(running), num_returns=1)
             yield running.pop(done), ray.get(done)
@@ -156,27 +159,29 @@ class _Subject:
     """A model with its references and what the device without a fault gives."""
 
     built: BuiltModel
+    dtype: str
     reference: Sequence[Leaf]
     control: Sequence[Leaf] | None
     op_counts: dict[str, int]
     honest: Sequence[Leaf] = ()
 
     @classmethod
-    def of(cls, model: str) -> _Subject:
+    def of(cls, model: str, dtype: str) -> _Subject:
         torch.set_num_threads(1)
         built = build(model, SEED)
+        built = built if dtype == "float32" else cast(built, getattr(torch, dtype))
         run = run_reference(built)
         try:
             control = run_control(built)
         except ControlUnavailable:
             control = None
-        return cls(built, run.leaves, control, run.op_counts)
+        return cls(built, dtype, run.leaves, control, run.op_counts)
 
     def judged(self, recipe: Recipe | None) -> Planted | None:
         """The verdict on the device with this fault; None if the fault has no effect here."""
         backend = Faulty()
         backend.activate(recipe.name if recipe else NONE, threads=1)
-        key = RowKey(model=str(self.built.spec), backend=backend.name, mode=backend.mode)
+        key = RowKey(model=str(self.built.spec), backend=backend.name, mode=backend.mode, dtype=self.dtype)
         moved: Movement | None = None
         try:
             compiled = backend.compile(backend.lower(Work(key, SEED, lambda: self.built)))
@@ -196,6 +201,7 @@ class _Subject:
             recipe=recipe.name if recipe else NONE,
             kind=recipe.kind.value if recipe else NONE,
             model=str(self.built.spec),
+            dtype=self.dtype,
             family=self.built.family,
             ops=hit if recipe and recipe.ops else (),
             status=status,

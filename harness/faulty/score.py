@@ -21,6 +21,7 @@ class Planted:
     kind: str
     """One of `Kind`; `none` for a run as it should be."""
     model: str
+    dtype: str
     family: str
     ops: tuple[str, ...]
     """Overloads that had the fault; empty if the device as a whole had it."""

@@ -45,6 +45,9 @@ MODELS = (
 )
 """Small models, each of another architecture."""
 
+IN_BF16 = ("timm:resnet10t", "transformers:bert", "transformers:llama", "transformers:wav2vec2")
+"""Models that are run in bf16 too."""
+
 Made = tuple[Callable[..., Any], tuple[Any, ...]]
 
 

@@ -86,7 +86,8 @@ def _named(console: Console, title: str, faults: Sequence[Planted]) -> None:
     console.print(f"\n{title}", style="bold")
     for p in faults[:_MOST]:
         moved = "" if p.movement is None else f", moved {p.movement:.3g} floors"
-        line = f"  {p.recipe} in {p.model}: {p.status}{moved}  {p.message}"
+        dtype = "" if p.dtype == "float32" else f" {p.dtype}"
+        line = f"  {p.recipe} in {p.model}{dtype}: {p.status}{moved}  {p.message}"
         console.print(line, markup=False, soft_wrap=True)
     if len(faults) > _MOST:
         console.print(f"  and {len(faults) - _MOST} more")

@@ -108,7 +108,7 @@ def test_the_floor_is_below_a_fault_and_above_rounding():
 
 
 def fault(status: Status, moved: float | None = 5.0, right: bool = True) -> Planted:
-    return Planted("r", "corrupted", "timm:m", "m", ("aten::add.Tensor",), status, right, moved, "")
+    return Planted("r", "corrupted", "timm:m", "float32", "m", ("aten::add.Tensor",), status, right, moved, "")
 
 
 def test_a_missed_fault_counts_unless_it_is_under_the_floor():
@@ -140,6 +140,12 @@ def test_faults_in_single_ops_are_caught_and_an_honest_device_passes(model: str)
     assert not score.false_alarms
     assert not score.survivors
     assert not score.misnamed
+
+
+def test_a_model_in_bf16_is_judged_by_a_reference_in_bf16():
+    found = examine("transformers:bert", 4, "bfloat16")
+    assert {f.dtype for f in found} == {"bfloat16"}
+    assert all(f.right or f.is_under_floor for f in found), found
 
 
 def test_what_survives_is_named_and_counted_under_its_kind():
