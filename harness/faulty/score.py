@@ -9,6 +9,8 @@ from harness.records import Status
 
 CAUGHT, RIGHT = 0.99, 0.97
 """Least share of the visible faults that must be caught, and caught under a status that names them."""
+UNDER_FLOOR = 0.1
+"""Greatest share of the faults that may be under the floor, which a budget too wide would raise."""
 FAULTS, OPS, ARCHITECTURES = 150, 40, 20
 """Least numbers of visible faults, of overloads and of architectures that a full selftest plants them in."""
 
@@ -108,6 +110,7 @@ class Score:
         enough = self.quick or (
             len(self.visible) >= FAULTS and len(self.ops) >= OPS and len(self.architectures) >= ARCHITECTURES
         )
+        enough = enough and len(self.under_floor) <= UNDER_FLOOR * len(self.planted)
         return enough and self.caught_share >= CAUGHT and self.right_share >= RIGHT and not self.false_alarms
 
     def as_json(self) -> dict[str, Any]:

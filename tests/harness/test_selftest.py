@@ -120,6 +120,11 @@ def test_a_missed_fault_counts_unless_it_is_under_the_floor():
     assert replace(good, planted=(*caught, *[fault(Status.PASS, 0.9)] * 3)).ok
 
 
+def test_a_floor_that_hides_many_faults_is_no_excuse():
+    faults = [fault(Status.DIVERGENT)] * 80 + [fault(Status.PASS, 0.9)] * 20
+    assert not Score(tuple(faults), (), quick=True).ok
+
+
 def test_a_wrong_status_and_a_false_alarm_count():
     good = Score((fault(Status.DIVERGENT),) * 100, (), quick=True)
     assert not replace(good, planted=(*good.planted, *[fault(Status.ILL_CONDITIONED, right=False)] * 4)).ok
