@@ -18,10 +18,22 @@ from harness.backends.tree import Leaf, walk
 from harness.numerics.audit import Repair, audit
 from harness.numerics.jitter import MOST_RUNS, RUNS, record, run_jittered
 from harness.numerics.verdict import Raised, References, Suspect, Verdict, judge
-from harness.records import Status
+from harness.records import NumericClass, Status
 from model_zoo.spec import BuiltModel
 
 T = TypeVar("T")
+
+HONEST = 1.5
+"""An honest run excuses what is at most so many times as far off as itself."""
+
+_MEASURES = {
+    "element": "worst_in_budgets",
+    "rms": "rms_ratio",
+    "row": "row_in_limits",
+    "systematic": "systematic_in_limits",
+    "max": "max_ratio",
+}
+"""Rule of a divergent leaf -> the number that it looks at."""
 
 
 def second_look(built: BuiltModel, references: References, device: Sequence[Leaf] | Raised) -> Verdict:
@@ -85,8 +97,50 @@ def _among_jittered(built: BuiltModel, references: References, device: Sequence[
         found = judge(device, replace(references, jittered=runs))
         left = found.metrics.elements_over or 0
         if found.status is not Status.DIVERGENT or not 0 < left < over or count >= MOST_RUNS:
-            return found
+            return _beside_honest(found, device, references, runs)
         over, done, count = left, count, 2 * count
+
+
+def _beside_honest(
+    found: Verdict, device: Sequence[Leaf], references: References, runs: Sequence[Sequence[Leaf]]
+) -> Verdict:
+    """The verdict, withdrawn where a run of the reference itself, rounded otherwise, would fail a first look as well.
+
+    Some models jump: a gradient has another value on the other side of a ReLU's zero, and each run steps over others.
+    Such a jump moves whole rows, which no other run need show. So the rules that the device breaks at first look must
+    be broken by an honest run too, and nearly as far, or the verdict stands.
+    """
+    if found.status not in (Status.DIVERGENT, Status.REFERENCE_SUSPECT):
+        return found
+    first = References(references.reference, references.control)
+    broken = _broken(judge(device, first))
+    reached: dict[str, float] = {}
+    for run in runs:
+        honest = judge(run, first)
+        if honest.status not in (Status.DIVERGENT, Status.REFERENCE_SUSPECT):
+            continue
+        if found.status is Status.DIVERGENT:
+            for rule in broken:
+                values = (getattr(leaf.metrics, _MEASURES[rule]) or 0.0 for leaf in honest.leaves)
+                reached[rule] = max(reached.get(rule, 0.0), *values)
+            if any(value > HONEST * reached[rule] for rule, value in broken.items()):
+                continue
+        message = f"{found.message}; the reference, rounded otherwise, fails as well: no verdict is possible"
+        return replace(
+            found, status=Status.ILL_CONDITIONED, numeric_class=NumericClass.ILL_CONDITIONED, message=message
+        )
+    return found
+
+
+def _broken(verdict: Verdict) -> dict[str, float]:
+    """The rules by which leaves are divergent, and by how much at worst."""
+    broken: dict[str, float] = {}
+    for leaf in verdict.leaves:
+        rule = leaf.metrics.rule
+        if leaf.status is Status.DIVERGENT and rule is not None:
+            value = getattr(leaf.metrics, _MEASURES[rule]) if rule in _MEASURES else None
+            broken[rule] = max(broken.get(rule, 0.0), float("inf") if value is None else value)
+    return broken
 
 
 def _attempt(run: Callable[[], T]) -> T | None:

@@ -23,6 +23,9 @@ WORST_ROW = 3.0
 """The reference's worst row counts for at most so many standard deviations: one lost row is no excuse for others."""
 Z_ROW, Z_LEAF = 4.5, 3.0
 """Standard deviations of the projection that pass, of one row among many and of the leaf."""
+TAIL_ROW = (1.5, 2.5)
+"""So many times the worst row's projection that a run shows passes, where that is more; it counts for at most so many
+times Z_ROW standard deviations. In a gradient a filter's elements share what happened to its channel: tails are heavy."""
 SHARED = 0.05
 """Share of the errors' RMS that follows a pattern by chance at least: roundings upstream are shared by elements."""
 
@@ -104,6 +107,8 @@ def systematic(rows: Rows, device: Projections, runs: Sequence[Projections], kin
         ours, theirs = getattr(device, name), getattr(reference, name)
         shown = max(math.sqrt(float(getattr(run, name).square().mean())) for run in runs)
         noise = Z_ROW * max(1 / math.sqrt(length), shown)
+        worst = max(float(getattr(run, name).abs().max()) for run in runs)
+        noise = max(noise, min(TAIL_ROW[0] * worst, TAIL_ROW[1] * noise))
         limits = torch.sqrt((common * rows.signal).square() + theirs.square() + noise**2)
         row[name] = torch.minimum(ours.abs(), (ours - theirs).abs()) / limits
         mine, other = getattr(device, f"leaf_{name}"), getattr(reference, f"leaf_{name}")
