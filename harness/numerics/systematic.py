@@ -25,7 +25,7 @@ Z_ROW, Z_LEAF = 4.5, 3.0
 """Standard deviations of the projection that pass, of one row among many and of the leaf."""
 TAIL_ROW = (1.5, 2.5)
 """So many times the worst row's projection that a run shows passes, where that is more; it counts for at most so many
-times Z_ROW standard deviations. In a gradient a filter's elements share what happened to its channel: tails are heavy."""
+times Z_ROW standard deviations. In a gradient a filter shares what happened to its channel: tails are heavy."""
 SHARED = 0.05
 """Share of the errors' RMS that follows a pattern by chance at least: roundings upstream are shared by elements."""
 
