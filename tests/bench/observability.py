@@ -32,6 +32,8 @@ from model_zoo.sources import build, source
 from model_zoo.sources.timm import architectures
 
 HOW = ("observable", "stock")
+SECONDS = 20.0
+"""Perturbations of a model end after so long."""
 
 
 def main() -> None:
@@ -104,7 +106,7 @@ def _measured(model_id: str, calls: int, largest: float) -> dict[str, Observabil
             control = run_control(built)
         except ControlUnavailable:
             control = None
-        found[how] = measure(built, reference, control, calls=calls)
+        found[how] = measure(built, reference, control, calls=calls, seconds=SECONDS)
     return found
 
 
