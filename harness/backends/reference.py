@@ -101,11 +101,21 @@ def other_layout(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Reference(Backend):
-    """The reference as a backend, so that a sweep can hold it, or its second path, against itself."""
+    """The reference as a backend, so that a sweep can hold it, or another way to run it, against itself."""
 
     name: ClassVar[str] = "reference"
-    modes: ClassVar[tuple[str, ...]] = ("eager", "second-path", "double")
+    modes: ClassVar[tuple[str, ...]] = ("eager", "threads", "second-path", "double")
     needs: ClassVar[Needs] = Needs.MODULE
     restart_after_error: ClassVar[bool] = False
 
@@ -126,8 +136,9 @@ class Reference(Backend):
     def run_impl(self, compiled: BuiltModel, inputs: Sequence[Any] | None = None) -> Observation:
         """Runs the mode's path and counts its ops."""
         compiled = with_inputs(compiled, inputs)
-        if self.mode == "eager":
-            run = run_reference(compiled)
+        if self.mode in ("eager", "threads"):
+            with _threads(self.threads + 2 if self.mode == "threads" else self.threads):
+                run = run_reference(compiled)
             return Observation(run.leaves, run.op_counts)
         path = run_second_path if self.mode == "second-path" else run_control
         counter = OpCounter()
