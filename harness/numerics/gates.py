@@ -32,6 +32,12 @@ class Gate:
     """RMS error of the device over that of the unit (L2), on the worst input."""
     inputs: int
 
+    def __str__(self) -> str:
+        return (
+            f"errors overlap {self.bhattacharyya:.3f} (or sigma ratio {self.sigma_ratio:.2f}), worst L-inf ratio "
+            f"{self.max_ratio:.2f}, worst L2 ratio {self.rms_ratio:.2f} over {self.inputs} inputs"
+        )
+
     @property
     def passes(self) -> bool:
         """Whether all of the gate's conditions hold."""

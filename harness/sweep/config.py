@@ -63,9 +63,10 @@ class SweepConfig(_Section):
     workloads: list[Literal["forward", "training", "decoding"]] = Field(default=["forward"], min_length=1)
     weights: Literal["observable", "stock"] = "observable"
     """How random weights are drawn: so that a fault shows (`model_zoo.weights`), or as the library draws them."""
-    checks: list[Literal["observability", "second-input", "determinism"]] = ["observability", "second-input"]
+    checks: list[Literal["observability", "second-input", "determinism", "gate"]] = ["observability", "second-input"]
     """What is looked at besides the outputs: how many ops a verdict could see at fault, once per graph; whether the
-    outputs change with the inputs; whether each side gives the same results when run again."""
+    outputs change with the inputs; whether each side gives the same results when run again; whether the errors over
+    several inputs are distributed as the reference's are, for rows in 16 bits."""
     limits: Limits = Limits()
     workers: Literal["auto"] | int = "auto"
     """How many workers are active at once; auto: one per CPU."""

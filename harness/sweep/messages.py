@@ -139,6 +139,8 @@ class Payload:
     """`Program`, or None if no backend needs it."""
     task: Task
     """The task as it was run: hidden states are decided on the way."""
+    further: Any = ()
+    """For the gate over several inputs: of each its flat leaves, the reference's outputs and the control's."""
     second_inputs: Any = None
     """Flat inputs, other than the model's own, on which its outputs should be others; None where there are none."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,9 @@ from model_zoo.spec import BuiltModel
 
 CALLS, SECONDS = 16, 4.0
 """Op calls perturbed to measure observability, and for how long at most."""
+
+GATE_INPUTS = 10
+"""Inputs over which the gate looks, the row's own among them."""
 
 Known = Callable[[str, float | None], float | None]
 """Asks the board for a graph's observability, or tells it."""
@@ -68,10 +71,13 @@ class Preparation:
             if share < LEAST:
                 built, leaves, control = self._with_hidden_states(built)
         program = self._export(built) if self.task.program_for else None
-        second = None
+        second: Any = None
+        further: tuple[Any, ...] = ()
+        if "gate" in self.task.checks and self.task.dtype != "float32" and control is not None:
+            further = tuple(self._further(built))
         if "second-input" in self.task.checks and self.task.workload == "forward" and not isinstance(leaves, Raised):
             second = second_inputs(built, self.task.seed)
-        return Payload(leaves, control, program, self.task, second)
+        return Payload(leaves, control, program, self.task, further, second)
 
     def _built(self) -> BuiltModel:
         try:
@@ -121,6 +127,16 @@ class Preparation:
         with self._clock.stage(Stage.OBSERVABILITY):
             built = with_hidden_states(built)
         return built, self._reference(built), self._control(built)
+
+    def _further(self, built: BuiltModel) -> Iterator[tuple[list[Any], Any, Any]]:
+        """Other inputs, each with the reference's outputs and the control's; none where none can be made safely."""
+        for seed in range(1, GATE_INPUTS):
+            if (inputs := second_inputs(built, self.task.seed + seed)) is None:
+                return
+            other = with_inputs(built, inputs)
+            with self._clock.stage(Stage.REFERENCE):
+                leaves = run_reference(other).leaves
+            yield inputs, leaves, self._control(other)
 
     def _export(self, built: BuiltModel) -> Any:
         with self._clock.stage(Stage.EXPORT):

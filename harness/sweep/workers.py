@@ -14,7 +14,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from harness.records import RowKey, Stage, Status
+from harness.records import Metrics, RowKey, Stage, Status
 from harness.sweep.clock import StageClock
 from harness.sweep.messages import Evidence, Outcome, Payload, Settings, Started, Task
 from harness.sweep.process import keep_stderr, memory_limit, peak_memory, settle
@@ -200,6 +200,8 @@ class BackendWorker(Worker):
             if difference := first_difference(seen.leaves, again.leaves):
                 more = f"the device gives other bits when run again: {difference}"
                 outcome = replace(outcome, findings=(*outcome.findings, more))
+        if payload.further and (line := self._gated(outcome.metrics, compiled, payload, clock)):
+            outcome = replace(outcome, findings=(*outcome.findings, line))
         if payload.second_inputs is None:
             return outcome, None
         other: Any
@@ -212,6 +214,20 @@ class BackendWorker(Worker):
             doubted = isinstance(other, Raised) or bool(unmoved(seen.leaves, other))
         evidence = Evidence(seen.leaves, payload.second_inputs, other) if doubted else None
         return replace(outcome, doubted=doubted), evidence
+
+    def _gated(self, first: Metrics, compiled: object, payload: Payload, clock: StageClock) -> str:
+        """A line if the device's errors over several inputs are not distributed as the reference's are."""
+        from harness.numerics import References, judge
+        from harness.numerics.gates import gate
+
+        found = [first]
+        for inputs, leaves, control in payload.further:
+            with clock.stage(Stage.RUN):
+                seen = self._backend.run(compiled, inputs)
+            with clock.stage(Stage.JUDGE):
+                found.append(judge(seen.leaves, References(leaves, control)).metrics)
+        over = gate(found)
+        return "" if over is None or over.passes else f"the gate over several inputs is not passed: {over}"
 
     def _failed(self, error: BackendError, clock: StageClock) -> Outcome:
         return Outcome(
