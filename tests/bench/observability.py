@@ -14,6 +14,7 @@ os.environ.setdefault("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
 
 import argparse
 import random
+import signal
 import statistics
 import warnings
 from collections import Counter
@@ -32,6 +33,8 @@ from model_zoo.sources import build, source
 from model_zoo.sources.timm import architectures
 
 HOW = ("observable", "stock")
+LIMIT = 120
+"""Seconds that a model may take in all; one that takes more is left out, as one that does not run."""
 SECONDS = 20.0
 """Perturbations of a model end after so long."""
 
@@ -92,7 +95,22 @@ def candidates(seed: int) -> list[str]:
 
 
 def _measured(model_id: str, calls: int, largest: float) -> dict[str, Observability] | None:
-    """Observability per kind of weights; None for a model that does not run on the reference, or is too large."""
+    """Observability per kind of weights; None for a model that does not run on the reference, or not in time."""
+    signal.signal(signal.SIGALRM, _too_slow)
+    signal.alarm(LIMIT)
+    try:
+        return _both(model_id, calls, largest)
+    except TimeoutError:
+        return None
+    finally:
+        signal.alarm(0)
+
+
+def _too_slow(*_: object) -> None:
+    raise TimeoutError
+
+
+def _both(model_id: str, calls: int, largest: float) -> dict[str, Observability] | None:
     if model_id.startswith("timm:") and _size(model_id.removeprefix("timm:")) > largest:
         return None
     found: dict[str, Observability] = {}
@@ -100,6 +118,8 @@ def _measured(model_id: str, calls: int, largest: float) -> dict[str, Observabil
         try:
             built = build(model_id, weights=how)
             reference = run_reference(built).leaves
+        except TimeoutError:
+            raise
         except Exception:
             return None
         try:
