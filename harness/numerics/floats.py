@@ -76,6 +76,7 @@ class FloatPair(TensorPair):
     def values_impl(self) -> LeafVerdict:
         """Bit for bit the same; the masks; then the budget."""
         values = self.values
+        self._partly = False
         lower = self.usable(values.lower)
         self.kind: Rounding = rounding((values.reference if lower is None else lower).dtype)
         control = self.usable(values.control)
@@ -224,6 +225,11 @@ class FloatPair(TensorPair):
             others,
             wild,
         )
+        doubtful = allowed.apart or self._is_ill(allowed, unit)
+        if doubtful and (astray := self._astray(flat)) is not None:
+            rest_of_leaf = self._judge(flat.without(astray))
+            if rest_of_leaf.status is Status.DIVERGENT:
+                return rest_of_leaf
         signed = flat.device - truth
         self._flip(flat, signed, allowed)
         excused = None
@@ -381,7 +387,7 @@ class FloatPair(TensorPair):
     ) -> tuple[str | None, Status, NumericClass]:
         """The rule that was broken, if one was; status and class."""
         ratio = metrics.rms_ratio or 0.0
-        ill = allowed.relative > self.kind.ill and not self._is_noise(unit)
+        ill = self._is_ill(allowed, unit)
         lower = self.values.lower is not None
         half = self.values.reference.element_size() < 4
         rules = (
@@ -403,6 +409,26 @@ class FloatPair(TensorPair):
         if identical:
             return None, Status.PASS, NumericClass.IDENTICAL
         return None, Status.PASS, NumericClass.MORE_PRECISE if ratio < MORE_PRECISE else NumericClass.WITHIN_BUDGET
+
+    def _is_ill(self, allowed: Budget, unit: Tensor | None) -> bool:
+        """Whether the reference is too far from fp64, in the leaf as a whole, to judge by."""
+        return allowed.relative > self.kind.ill and not self._is_noise(unit)
+
+    def _astray(self, flat: _Flat) -> Tensor | None:
+        """The rows and elements that make a leaf ill, where they are the lesser part: the rest can be judged.
+
+        None where most of the leaf is ill, or where they are left out already.
+        """
+        if self._partly or flat.control is None:
+            return None
+        self._partly = True
+        rows = self._rows()
+        truth, error = flat.truth.view(rows, -1), (flat.reference - flat.truth).view(rows, -1)
+        scale = truth.square().mean(1, keepdim=True)
+        lost = error.square().mean(1, keepdim=True) > self.kind.ill**2 * scale
+        astray = lost | (error.square() > (self.kind.ill / 10) ** 2 * (truth.square() + scale))
+        share = float(astray.double().mean())
+        return astray.flatten() if 0 < share <= 0.5 else None
 
     def _is_noise(self, unit: Tensor | None) -> bool:
         """Whether the leaf is zero and its values rounding noise: a gradient that cancels, say, beside its siblings."""

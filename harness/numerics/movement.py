@@ -66,14 +66,14 @@ def excuse(
     return Excuse(explained, jumping & explained, int(left.sum()))
 
 
-def unseen(times: Tensor, runs: int) -> float:
-    """How many elements that no run moved may move in one more: expected ones, and three standard deviations.
+def unseen(times: Tensor, runs: int, deviations: float = 3) -> float:
+    """How many elements that no run moved may move in one more: expected ones, and some standard deviations.
 
     Expected are as many as moved in exactly one run, over the runs: the rule of succession, in the form of Good and
     Turing (Good 1953, The population frequencies of species).
     """
     expected = int((times == 1).sum()) / runs
-    return expected + 3 * math.sqrt(expected)
+    return expected + deviations * math.sqrt(expected)
 
 
 def jumps(reference: Tensor, runs: Sequence[Tensor], length: int, kind: Rounding) -> Tensor:

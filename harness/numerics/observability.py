@@ -51,7 +51,7 @@ _NO_COMPUTATION = frozenset(
         "_to_copy",
     }
     | {"_unsafe_view", "_reshape_alias", "_reshape_copy", "empty", "empty_like", "empty_strided", "new_empty"}
-    | {"new_empty_strided", "view_as_real", "view_as_complex", "resize", "set", "empty_permuted", "_to_copy"}
+    | {"new_empty_strided", "view_as_real", "view_as_complex", "resize", "set", "empty_permuted"}
 )
 """Ops that compute nothing: views without the schema that says so, copies, memory whose content is yet to come."""
 

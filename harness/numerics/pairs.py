@@ -6,6 +6,7 @@ The order within a pair is the order of judgement: type, shape, dtype, then the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -180,7 +181,7 @@ class ExactPair(TensorPair):
     """Integer and bool tensors: exactly equal, but for near ties (argmax, argsort, topk) that rounding decides.
 
     An element at which the device differs passes if fp64, the second path or a jittered run takes the device's value;
-    it is ill-conditioned if those move it elsewhere, and divergent if nothing moves it.
+    it is ill-conditioned if those move it to several others, and divergent if they move it to but one, or not at all.
     """
 
     @classmethod
@@ -204,9 +205,9 @@ class ExactPair(TensorPair):
         for run in (*runs, *([] if control is None else [control.flatten()])):
             times += run != reference
             attained |= run == device
-        unmoved = differs & (times == 0)
+        unmoved = differs & ~attained & ~_several(reference, runs)
         status, kind, blamed = Status.DIVERGENT, NumericClass.DIVERGENT, differs
-        if self.values.jittered and int(unmoved.sum()) > unseen(times, len(runs)):
+        if self.values.jittered and int(unmoved.sum()) > unseen(times, len(runs), deviations=1):
             blamed = unmoved
         elif self.values.jittered:
             ill = bool((differs & ~attained).any())
@@ -232,6 +233,16 @@ class ExactPair(TensorPair):
         if status is Status.ILL_CONDITIONED:
             message += "; rounding alone moves them, no verdict is possible"
         return self.verdict(status, kind, metrics, "" if status is Status.PASS else message)
+
+
+def _several(reference: Tensor, runs: Sequence[Tensor]) -> Tensor:
+    """Elements that the runs move to two or more other values: what rounding chooses among is not a pair."""
+    other, several = reference.clone(), torch.zeros(reference.shape, dtype=torch.bool)
+    for run in runs:
+        moved = run != reference
+        several |= moved & (other != reference) & (run != other)
+        other = torch.where(moved & (other == reference), run, other)
+    return several
 
 
 def pair_for(values: Values) -> Pair:

@@ -16,6 +16,7 @@ from harness.backends.double import forward
 from harness.backends.reference import isolated, run_second_path
 from harness.backends.tree import Leaf, walk
 from harness.numerics.audit import Repair, audit
+from harness.numerics.floats import LOWER_RMS_LIMIT
 from harness.numerics.jitter import MOST_RUNS, RUNS, record, run_jittered
 from harness.numerics.verdict import Raised, References, Suspect, Verdict, judge
 from harness.records import NumericClass, Status
@@ -26,14 +27,8 @@ T = TypeVar("T")
 HONEST = 1.5
 """An honest run excuses what is at most so many times as far off as itself."""
 
-_MEASURES = {
-    "element": "worst_in_budgets",
-    "rms": "rms_ratio",
-    "row": "row_in_limits",
-    "systematic": "systematic_in_limits",
-    "max": "max_ratio",
-}
-"""Rule of a divergent leaf -> the number that it looks at."""
+_LIMITS = {"worst_in_budgets": 1.0, "row_in_limits": 1.0, "systematic_in_limits": 1.0, "rms_ratio": LOWER_RMS_LIMIT}
+"""The measures of a leaf that have a limit, and the limit."""
 
 
 def second_look(built: BuiltModel, references: References, device: Sequence[Leaf] | Raised) -> Verdict:
@@ -107,40 +102,41 @@ def _beside_honest(
     """The verdict, withdrawn where a run of the reference itself, rounded otherwise, would fail a first look as well.
 
     Some models jump: a gradient has another value on the other side of a ReLU's zero, and each run steps over others.
-    Such a jump moves whole rows, which no other run need show. So the rules that the device breaks at first look must
-    be broken by an honest run too, and nearly as far, or the verdict stands.
+    Such a jump moves whole rows, which no other run need show. So every limit that the device exceeds at first look
+    must be exceeded by one and the same honest run too, and nearly as far, or the verdict stands.
     """
-    if found.status not in (Status.DIVERGENT, Status.REFERENCE_SUSPECT):
+    if found.status is Status.REFERENCE_SUSPECT:
+        wanted: dict[str, float] = {}
+    elif found.status is Status.DIVERGENT:
+        wanted = _exceeded(judge(device, References(references.reference, references.control)))
+        if not wanted:
+            return found
+    else:
         return found
-    first = References(references.reference, references.control)
-    broken = _broken(judge(device, first))
-    reached: dict[str, float] = {}
     for run in runs:
-        honest = judge(run, first)
+        honest = judge(run, References(references.reference, references.control))
         if honest.status not in (Status.DIVERGENT, Status.REFERENCE_SUSPECT):
             continue
-        if found.status is Status.DIVERGENT:
-            for rule in broken:
-                values = (getattr(leaf.metrics, _MEASURES[rule]) or 0.0 for leaf in honest.leaves)
-                reached[rule] = max(reached.get(rule, 0.0), *values)
-            if any(value > HONEST * reached[rule] for rule, value in broken.items()):
-                continue
+        reached = _exceeded(honest)
+        if any(value > HONEST * reached.get(measure, 0.0) for measure, value in wanted.items()):
+            continue
         message = f"{found.message}; the reference, rounded otherwise, fails as well: no verdict is possible"
-        return replace(
-            found, status=Status.ILL_CONDITIONED, numeric_class=NumericClass.ILL_CONDITIONED, message=message
-        )
+        ill, kind = Status.ILL_CONDITIONED, NumericClass.ILL_CONDITIONED
+        return replace(found, status=ill, numeric_class=kind, message=message)
     return found
 
 
-def _broken(verdict: Verdict) -> dict[str, float]:
-    """The rules by which leaves are divergent, and by how much at worst."""
-    broken: dict[str, float] = {}
+def _exceeded(verdict: Verdict) -> dict[str, float]:
+    """By how much the leaves that are divergent exceed each limit at worst; none where what failed has no measure."""
+    worst: dict[str, float] = {}
     for leaf in verdict.leaves:
-        rule = leaf.metrics.rule
-        if leaf.status is Status.DIVERGENT and rule is not None:
-            value = getattr(leaf.metrics, _MEASURES[rule]) if rule in _MEASURES else None
-            broken[rule] = max(broken.get(rule, 0.0), float("inf") if value is None else value)
-    return broken
+        if leaf.status is not Status.DIVERGENT:
+            continue
+        for measure, limit in _LIMITS.items():
+            value = getattr(leaf.metrics, measure) or 0.0
+            if value > limit:
+                worst[measure] = max(worst.get(measure, 0.0), value)
+    return worst
 
 
 def _attempt(run: Callable[[], T]) -> T | None:

@@ -163,7 +163,8 @@ def one_model(
     except ValidationError as error:
         first = error.errors()[0]
         flag = {"profiles": "profile", "workloads": "workload"}.get(str(first["loc"][0]), str(first["loc"][-1]))
-        raise ConfigError(f"--{flag.replace('_', '-')}: {first['msg']} (found {_cut(first['input'])})") from error
+        message = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"--{flag.replace('_', '-')}: {message} (found {_cut(first['input'])})") from error
 
 
 def _explained(file: Path, tree: yaml.Node | None, error: ValidationError) -> str:

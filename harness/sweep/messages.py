@@ -123,6 +123,8 @@ class Outcome:
             fallback=later.fallback or self.fallback,
             substituted=later.substituted or self.substituted,
             peak_memory_mib=max(peaks) if peaks else None,
+            numeric_class=later.numeric_class or self.numeric_class,
+            metrics=self.metrics if later.metrics == Metrics() else later.metrics,
             findings=tuple(dict.fromkeys((*self.findings, *later.findings))),
         )
 

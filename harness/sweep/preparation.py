@@ -47,7 +47,7 @@ class Preparation:
 
     def __init__(self, task: Task, clock: StageClock, known: Known) -> None:
         self.task, self._clock, self._known = task, clock, known
-        self.facts = facts_of(task)
+        self.facts = replace(facts_of(task), isa=torch.backends.cpu.get_cpu_capability())
         self.findings: list[str] = []
         self.no_program = ""
         """Why the model could not be exported, although it runs."""
@@ -93,7 +93,7 @@ class Preparation:
                 if is_out_of_memory(error) or not Profile(self.task.profile).expects_rejection:
                     raise
                 return Raised(one_line(error))
-        self.facts = replace(self.facts, op_counts=run.op_counts, isa=torch.backends.cpu.get_cpu_capability())
+        self.facts = replace(self.facts, op_counts=run.op_counts)
         if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
             raise NothingToCompare("the model returns no tensor, so there is nothing to compare")
         if "determinism" in self.task.checks:
