@@ -222,6 +222,8 @@ class Metrics(Record):
     """Mean of the device's error over the RMS of the fp64 values."""
     systematic_in_limits: float | None = None
     """The leaf's common factor or summand, weighted by the budget, in units of what passes."""
+    amplification: float | None = None
+    """Epsilons by which the reference's outputs move when each floating input moves by one. For show, of failures."""
     max_abs: float | None = None
     """Greatest |device - reference|. For show."""
     max_rel: float | None = None

@@ -209,6 +209,10 @@ def _distance(console: Console, metrics: Metrics) -> None:
         ("fp64", m(metrics.control_value, 9) if metrics.control_value is not None else ""),
         ("out of budget", f"{over or 0:,} of {metrics.elements:,} elements" if metrics.elements is not None else ""),
         ("RMS ratio", f"{m(metrics.rms_ratio)}  (device over reference)" if metrics.rms_ratio is not None else ""),
+        (
+            "amplification",
+            f"{m(metrics.amplification)} epsilons per epsilon of the inputs" if metrics.amplification else "",
+        ),
         ("max abs", f"{m(metrics.max_abs)}  (for show)" if metrics.max_abs is not None else ""),
         ("cosine", f"{wording.cosine(metrics.cosine)}  (for show)" if metrics.cosine is not None else ""),
     ]

@@ -16,7 +16,7 @@ from harness.records import RowKey, Stage, Status
 
 if TYPE_CHECKING:
     from harness.backends.program import Program
-    from harness.backends.tree import Leaf
+    from harness.backends.tree import Aliases, Leaf
     from model_zoo.spec import BuiltModel
 
 T = TypeVar("T")
@@ -86,6 +86,8 @@ class Observation:
     """ATen overloads (`aten::add.Tensor`) that really ran on the device, and how often."""
     fallback: tuple[str, ...] = ()
     """Overloads that ran on the CPU instead."""
+    aliases: Aliases | None = None
+    """Which outputs share memory with an input, where the backend can tell."""
     substituted: tuple[str, ...] = ()
     """What the route could not run and the harness replaced by an equal form, a line each."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from torch.utils import _pytree as pytree
 
 from harness.backends.base import (
     Availability,
@@ -32,7 +33,7 @@ from harness.backends.base import (
 from harness.backends.copies import cast, copied_inputs, private_copy, with_inputs
 from harness.backends.double import FORWARD_SEED
 from harness.backends.program import op_counts
-from harness.backends.tree import walk
+from harness.backends.tree import aliases, walk
 from harness.backends.workloads import Workload
 from harness.records import Stage, Status
 from model_zoo.spec import BuiltModel
@@ -116,7 +117,7 @@ class Inductor(Backend):
         else:
             call = torch.compile(built.module, backend=backend, dynamic=False)
         with _state_kept(built.module):
-            _call(call, lowered)
+            _call(call, *copied_inputs(lowered))
         breaks = tuple(
             f"graph break, {count}x, between compiled parts ran eager: {one_line(Exception(reason))[11:]}"
             for reason, count in counters["graph_break"].items()
@@ -125,9 +126,11 @@ class Inductor(Backend):
 
     def run_impl(self, compiled: _Compiled, inputs: Sequence[Any] | None = None) -> Observation:
         """Makes a further call, on fresh inputs and the module's first state."""
+        args, kwargs = copied_inputs(with_inputs(compiled.built, inputs))
         with _state_kept(compiled.built.module):
-            leaves = walk(_call(compiled.call, with_inputs(compiled.built, inputs)))
-        return Observation(leaves, dict(compiled.executed), substituted=compiled.breaks)
+            leaves = walk(_call(compiled.call, args, kwargs))
+        shared = aliases(leaves, pytree.tree_leaves((args, kwargs)))
+        return Observation(leaves, dict(compiled.executed), aliases=shared, substituted=compiled.breaks)
 
     def classify_impl(self, stage: Stage, error: BaseException) -> BackendError:
         """Names the op where the message does, and tells a missing compiler from a failure to compile."""
@@ -159,8 +162,7 @@ def named_op(text: str) -> str | None:
     return f"{space}::{name}" + (f".{overload}" if overload and overload != "default" else "")
 
 
-def _call(call: Callable[..., Any], built: BuiltModel) -> Any:
-    args, kwargs = copied_inputs(built)
+def _call(call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(FORWARD_SEED)
         return call(*args, **kwargs)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.backends.base import Availability, Backend, Needs, Observation, Work
 from harness.backends.copies import cast, copied_inputs, private_copy, with_inputs
 from harness.backends.double import ControlUnavailable, Watch, forward, run_control
-from harness.backends.tree import Leaf, walk
+from harness.backends.tree import Aliases, Leaf, aliases, walk
 from model_zoo.spec import BuiltModel
 
 __all__ = ["ControlUnavailable", "Reference", "ReferenceRun", "cast", "run_control", "run_reference", "run_second_path"]
@@ -31,6 +32,8 @@ class ReferenceRun:
     leaves: tuple[Leaf, ...]
     op_counts: dict[str, int]
     """ATen overloads dispatched (`aten::add.Tensor`), and how often."""
+    aliases: Aliases
+    """Which outputs share memory with an input."""
 
 
 class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -50,8 +53,9 @@ class OpCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def run_reference(built: BuiltModel) -> ReferenceRun:
     """Runs the model as it is. What its forward raises passes through."""
     counter = OpCounter()
-    leaves = walk(forward(isolated(built), counter))
-    return ReferenceRun(leaves, dict(counter.counts))
+    own = isolated(built)
+    leaves = walk(forward(own, counter))
+    return ReferenceRun(leaves, dict(counter.counts), aliases(leaves, pytree.tree_leaves((own.args, own.kwargs))))
 
 
 def run_second_path(built: BuiltModel, watch: Watch | None = None) -> tuple[Leaf, ...]:
@@ -139,7 +143,7 @@ class Reference(Backend):
         if self.mode in ("eager", "threads"):
             with _threads(self.threads + 2 if self.mode == "threads" else self.threads):
                 run = run_reference(compiled)
-            return Observation(run.leaves, run.op_counts)
+            return Observation(run.leaves, run.op_counts, aliases=run.aliases)
         path = run_second_path if self.mode == "second-path" else run_control
         counter = OpCounter()
         leaves = path(compiled, counter)

@@ -18,6 +18,10 @@ class Leaf:
     """A strided tensor on the CPU, a number, a string, or an `Opaque`."""
 
 
+Aliases = frozenset[tuple[str, int]]
+"""Pairs of an output's path and the number of the flat input whose memory it shares."""
+
+
 @dataclass(frozen=True)
 class Opaque:
     """Stands for a leaf that holds nothing to compare, such as a function: all that is compared is its type."""
@@ -97,3 +101,24 @@ def _cache_items(cache: Any) -> Iterator[tuple[str, Any]]:
     for name, item in sorted(vars(cache).items()):
         if (not name.startswith("_") and isinstance(item, torch.Tensor | Sequence | Mapping)) or _is_cache(item):
             yield f".{name}", item
+
+
+def aliases(leaves: Sequence[Leaf], inputs: Sequence[Any]) -> Aliases:
+    """Which outputs share memory with which of the flat inputs: pairs of path and number.
+
+    >>> x = torch.ones(4)
+    >>> sorted(aliases([Leaf(".a", x[1:]), Leaf(".b", x + 1)], [x]))
+    [('.a', 0)]
+    """
+    owners: dict[int, list[int]] = {}
+    for number, value in enumerate(inputs):
+        if (address := _address(value)) is not None:
+            owners.setdefault(address, []).append(number)
+    found = ((leaf.path, owners.get(a, ())) for leaf in leaves if (a := _address(leaf.value)) is not None)
+    return frozenset((path, number) for path, numbers in found for number in numbers)
+
+
+def _address(value: Any) -> int | None:
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    return value.untyped_storage().data_ptr() or None

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from harness.backends.tree import Leaf
 from harness.numerics.budget import rms
 from harness.numerics.floats import FloatPair, flat64
-from harness.numerics.verdict import Aliases, Verdict, name_of
+from harness.numerics.verdict import Verdict, name_of
 from harness.records import Metrics, NumericClass, Status
 
 STUCK = 1e-3
@@ -66,27 +65,6 @@ def collapse(
             metrics = Metrics(leaf=path, rule="collapse")
             return Verdict(Status.DIVERGENT, NumericClass.DIVERGENT, metrics, message, ())
     return Verdict(Status.PASS, None, Metrics(), "", ())
-
-
-def aliases(leaves: Sequence[Leaf], inputs: Sequence[Any]) -> Aliases:
-    """Which outputs share memory with which of the flat inputs: pairs of path and number.
-
-    >>> x = torch.ones(4)
-    >>> sorted(aliases([Leaf(".a", x[1:]), Leaf(".b", x + 1)], [x]))
-    [('.a', 0)]
-    """
-    owners: dict[int, list[int]] = {}
-    for number, value in enumerate(inputs):
-        if (address := _address(value)) is not None:
-            owners.setdefault(address, []).append(number)
-    found = ((leaf.path, owners.get(a, ())) for leaf in leaves if (a := _address(leaf.value)) is not None)
-    return frozenset((path, number) for path, numbers in found for number in numbers)
-
-
-def _address(value: Any) -> int | None:
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return None
-    return value.untyped_storage().data_ptr() or None
 
 
 def _comparable(a: Any, b: Any) -> bool:

@@ -8,14 +8,11 @@ from typing import Any
 
 import torch
 
-from harness.backends.tree import Leaf
+from harness.backends.tree import Aliases, Leaf
 from harness.numerics.budget import POPULOUS, relative_error, rms
 from harness.numerics.floats import FloatPair, flat64
 from harness.numerics.pairs import LeafVerdict, Values, pair_for
 from harness.records import Metrics, NumericClass, Status
-
-Aliases = frozenset[tuple[str, int]]
-"""Pairs of an output's path and the number of the flat input whose memory it shares."""
 
 SEVERITY = (
     Status.PASS,
@@ -76,7 +73,7 @@ class References:
     """Whether the second look was taken: whoever gathers the three above sets it, also if the audit found nothing.
     The verdict is then the last word, and what only a second look can tell is no longer in doubt."""
     aliases: Aliases | None = None
-    """Which of the reference's outputs share memory with an input (`harness.numerics.inputs.aliases`), if known."""
+    """Which of the reference's outputs share memory with an input (`harness.backends.tree.aliases`), if known."""
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,8 @@ class Payload:
     """`Program`, or None if no backend needs it."""
     task: Task
     """The task as it was run: hidden states are decided on the way."""
+    aliases: Any = None
+    """Which of the reference's outputs share memory with an input."""
     further: Any = ()
     """For the gate over several inputs: of each its flat leaves, the reference's outputs and the control's."""
     second_inputs: Any = None

@@ -15,10 +15,12 @@ from harness.backends.double import ControlUnavailable, run_control
 from harness.backends.hidden import with_hidden_states
 from harness.backends.program import Program
 from harness.backends.reference import run_reference
+from harness.backends.tree import Aliases
 from harness.backends.workloads import WorkloadUnfit, as_workload
 from harness.numerics import Raised, References, Verdict, judge
 from harness.numerics.determinism import first_difference
 from harness.numerics.inputs import collapse
+from harness.numerics.jitter import amplification
 from harness.numerics.observability import LEAST, fingerprint, measure
 from harness.numerics.second_look import second_look
 from harness.records import Stage
@@ -49,6 +51,7 @@ class Preparation:
         self.task, self._clock, self._known = task, clock, known
         self.facts = replace(facts_of(task), isa=torch.backends.cpu.get_cpu_capability())
         self.findings: list[str] = []
+        self._aliases: Aliases | None = None
         self.no_program = ""
         """Why the model could not be exported, although it runs."""
 
@@ -77,7 +80,7 @@ class Preparation:
             further = tuple(self._further(built))
         if "second-input" in self.task.checks and self.task.workload == "forward" and not isinstance(leaves, Raised):
             second = second_inputs(built, self.task.seed)
-        return Payload(leaves, control, program, self.task, further, second)
+        return Payload(leaves, control, program, self.task, self._aliases, further, second)
 
     def _built(self) -> BuiltModel:
         try:
@@ -93,7 +96,7 @@ class Preparation:
                 if is_out_of_memory(error) or not Profile(self.task.profile).expects_rejection:
                     raise
                 return Raised(one_line(error))
-        self.facts = replace(self.facts, op_counts=run.op_counts)
+        self.facts, self._aliases = replace(self.facts, op_counts=run.op_counts), run.aliases
         if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
             raise NothingToCompare("the model returns no tensor, so there is nothing to compare")
         if "determinism" in self.task.checks:
@@ -153,7 +156,11 @@ def looked_at_again(built: BuiltModel, payload: Payload, evidence: Evidence, clo
     """The verdict on a doubted row, beside further references."""
     if evidence.second_leaves is None:
         with clock.stage(Stage.CONTROL):
-            return second_look(built, References(payload.leaves, payload.control), evidence.leaves)
+            verdict = second_look(built, References(payload.leaves, payload.control), evidence.leaves)
+            if verdict.status.is_pass:
+                return verdict
+            shown = verdict.metrics.model_copy(update={"amplification": amplification(built)})
+            return replace(verdict, metrics=shown)
     second: Any
     with clock.stage(Stage.REFERENCE):
         try:

@@ -156,7 +156,7 @@ class BackendWorker(Worker):
         from harness.numerics import Raised, References, judge
         from harness.numerics.probes import ignored_message
 
-        references = References(payload.leaves, payload.control)
+        references = References(payload.leaves, payload.control, aliases=payload.aliases)
         try:
             compiled = self._compiled(key, payload, clock)
             with clock.stage(Stage.RUN):
@@ -166,7 +166,7 @@ class BackendWorker(Worker):
                 return _judged(judge(Raised(error.message), references), clock), None
             raise
         with clock.stage(Stage.JUDGE):
-            verdict = judge(seen.leaves, references)
+            verdict = judge(seen.leaves, references, seen.aliases)
             if not verdict.status.is_pass and (ignored := ignored_message(key.model, seen.leaves, payload.leaves)):
                 verdict = replace(verdict, message=f"{ignored}; {verdict.message}")
         outcome = replace(
@@ -286,7 +286,7 @@ def _judged(verdict: Any, clock: StageClock) -> Outcome:
 def _model_failure(error: BaseException, clock: StageClock) -> Outcome:
     """What it means that `error` came up before a backend was asked."""
     from harness.backends.base import is_out_of_memory, one_line, traceback_tail
-    from model_zoo.spec import InputsUnknown
+    from model_zoo.spec import InputsUnknown, ZooError
 
     stage = clock.current or Stage.BUILD
     message = one_line(error)
@@ -303,7 +303,7 @@ def _model_failure(error: BaseException, clock: StageClock) -> Outcome:
         status,
         stage,
         message=message,
-        detail=traceback_tail(error),
+        detail="" if isinstance(error, ZooError) else traceback_tail(error),
         stage_seconds=clock.seconds,
         must_restart=status is Status.OUT_OF_MEMORY or not isinstance(error, Exception),
     )
