@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -159,8 +160,10 @@ def looked_at_again(built: BuiltModel, payload: Payload, evidence: Evidence, clo
             verdict = second_look(built, References(payload.leaves, payload.control), evidence.leaves)
             if verdict.status.is_pass:
                 return verdict
-            shown = verdict.metrics.model_copy(update={"amplification": amplification(built)})
-            return replace(verdict, metrics=shown)
+            with contextlib.suppress(Exception):  # for show
+                shown = verdict.metrics.model_copy(update={"amplification": amplification(built)})
+                verdict = replace(verdict, metrics=shown)
+            return verdict
     second: Any
     with clock.stage(Stage.REFERENCE):
         try:
