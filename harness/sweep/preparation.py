@@ -31,7 +31,7 @@ from model_zoo.inputs.profiles import Profile, ProfileUnfit
 from model_zoo.inputs.second import second_inputs
 from model_zoo.spec import BuiltModel
 
-CALLS, SECONDS = 16, 4.0
+CALLS, SECONDS = 8, 1.0
 """Op calls perturbed to measure observability, and for how long at most."""
 
 GATE_INPUTS = 10
