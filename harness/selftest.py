@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from harness.backends.base import BackendError, Observation, Work, one_line
-from harness.backends.copies import cast, with_inputs
+from harness.backends.copies import cast
 from harness.backends.double import ControlUnavailable
 from harness.backends.reference import run_control, run_reference
 from harness.backends.tree import Leaf
@@ -31,9 +31,11 @@ from harness.faulty.recipes import RECIPES
 from harness.faulty.score import Planted, Score
 from harness.faulty.subjects import IN_BF16, MODELS, ONLY, single_ops
 from harness.numerics import References, judge
-from harness.numerics.inputs import collapse, unmoved
-from harness.numerics.second_look import second_look
+from harness.numerics.inputs import unmoved
 from harness.records import RowKey, Status
+from harness.sweep.clock import StageClock
+from harness.sweep.messages import Evidence, Payload, Task
+from harness.sweep.preparation import looked_at_again
 from model_zoo.inputs.second import second_inputs
 from model_zoo.sources import build
 from model_zoo.spec import BuiltModel
@@ -212,15 +214,15 @@ class _Subject:
 
     def _verdict(self, seen: Observation, run: Callable[[Sequence[Any]], Observation]) -> tuple[Status, str]:
         """What a sweep would say: the judge; a second look if in doubt; other inputs; whether ops fell back."""
-        references = References(self.reference, self.control)
-        verdict = judge(seen.leaves, references)
-        if verdict.needs_second_look:
-            verdict = second_look(self.built, references, seen.leaves)
-        elif verdict.status.is_pass and (inputs := second_inputs(self.built, SEED)) is not None:
+        verdict = judge(seen.leaves, References(self.reference, self.control))
+        evidence = Evidence(seen.leaves) if verdict.needs_second_look else None
+        if verdict.status.is_pass and evidence is None and (inputs := second_inputs(self.built, SEED)) is not None:
             other = run(inputs).leaves
-            if unmoved(seen.leaves, other):
-                reference = run_reference(with_inputs(self.built, inputs)).leaves
-                verdict = collapse(seen.leaves, other, self.reference, reference)
+            evidence = Evidence(seen.leaves, inputs, other) if unmoved(seen.leaves, other) else None
+        if evidence is not None:
+            task = Task(str(self.built.spec), self.dtype, "gaussian", SEED, ())
+            payload = Payload(self.reference, self.control, None, task)
+            verdict = looked_at_again(self.built, payload, evidence, StageClock(lambda stage: None))
         if verdict.status is Status.PASS and seen.fallback:
             return Status.PASS_WITH_FALLBACK, ", ".join(seen.fallback)
         return verdict.status, verdict.message

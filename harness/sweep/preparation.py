@@ -72,8 +72,11 @@ class Preparation:
         if control is not None and "observability" in self.task.checks and self.task.workload == "forward":
             share = self._observability(built, leaves, control)
             self.facts = replace(self.facts, observability=share)
-            if share < LEAST:
-                built, leaves, control = self._with_hidden_states(built)
+            if share < LEAST and (shown := self._with_hidden_states(built)) is not None:
+                built = shown
+                leaves, control = self._reference(built), self._control(built)
+        if "determinism" in self.task.checks and not isinstance(leaves, Raised):
+            self._run_again(built, leaves)
         program = self._export(built) if self.task.program_for else None
         second: Any = None
         further: tuple[Any, ...] = ()
@@ -100,12 +103,13 @@ class Preparation:
         self.facts, self._aliases = replace(self.facts, op_counts=run.op_counts), run.aliases
         if not any(isinstance(leaf.value, torch.Tensor) for leaf in run.leaves):
             raise NothingToCompare("the model returns no tensor, so there is nothing to compare")
-        if "determinism" in self.task.checks:
-            with self._clock.stage(Stage.REFERENCE):
-                difference = first_difference(run.leaves, run_reference(built).leaves)
-            if difference:
-                self.findings.append(f"the reference gives other bits when run again: {difference}")
         return run.leaves
+
+    def _run_again(self, built: BuiltModel, leaves: Any) -> None:
+        with self._clock.stage(Stage.REFERENCE):
+            difference = first_difference(leaves, run_reference(built).leaves)
+        if difference:
+            self.findings.append(f"the reference gives other bits when run again: {difference}")
 
     def _control(self, built: BuiltModel) -> Any:
         with self._clock.stage(Stage.CONTROL):
@@ -124,13 +128,18 @@ class Preparation:
             self._known(graph, share)
             return share
 
-    def _with_hidden_states(self, built: BuiltModel) -> tuple[BuiltModel, Any, Any]:
-        """The model again, returning its hidden states; what it was where that cannot be."""
+    def _with_hidden_states(self, built: BuiltModel) -> BuiltModel | None:
+        """The model again, returning its hidden states; None where that cannot be: it is then judged without."""
+        with self._clock.stage(Stage.OBSERVABILITY):
+            try:
+                shown = with_hidden_states(built)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                return None
         self.task = replace(self.task, hidden_states=True)
         self.facts = replace(self.facts, hidden_states=True)
-        with self._clock.stage(Stage.OBSERVABILITY):
-            built = with_hidden_states(built)
-        return built, self._reference(built), self._control(built)
+        return shown
 
     def _further(self, built: BuiltModel) -> Iterator[tuple[list[Any], Any, Any]]:
         """Other inputs, each with the reference's outputs and the control's; none where none can be made safely."""
